@@ -165,7 +165,7 @@ def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[
 
 
 def own_replica(state: TrainState) -> TrainState:
-    """That of this process's first device."""
+    """The replica on this process's first device."""
     replica: TrainState = jax.tree.map(lambda leaf: leaf.addressable_data(0)[0], state)
     return replica
 

@@ -74,7 +74,7 @@ class State(NamedTuple):
     """BatchNorm's running statistics, and Dropout's random state."""
     optimizer: list[Array]
     average: list[Array]
-    """Of `trainable`, which is what is evaluated; empty without `ema`."""
+    """The averages of `trainable`, which are evaluated; empty without `ema`."""
 
     loss_scale: LossScale | None
     """In float16."""
@@ -178,7 +178,7 @@ class Training:
         self.rate_index, self.step_index = names.index("learning_rate"), names.index("iteration")
         self.loss_scale = first_loss_scale(config)
         self.average: list[Array] = []
-        """That of a checkpoint; else it begins with the weights."""
+        """The average in a checkpoint; without one it begins with the weights."""
 
     def step(self, state: State, x: Array, y: Array, rate: Array) -> Updated:
         """Makes one update.
@@ -227,7 +227,7 @@ class Training:
         return sum_up(self.losses, self.logits(state, x), y, numbers)
 
     def logits(self, state: State, x: Array) -> Array:
-        """Of images or tokens as they are stored."""
+        """Computes the logits of images or tokens as they are stored."""
         logits: Array
         logits, _ = self.model.stateless_call(state.trainable, state.non_trainable, as_inputs(x), training=False)
         return logits

@@ -31,7 +31,7 @@ NEWEST_TESTED = {"torch": (2, 15), "jax": (0, 12), "flax": (0, 12), "keras": (3,
 
 
 Shape: TypeAlias = tuple[int, ...]
-"""Of an input: an image's height, width, channels; a window of text's bytes."""
+"""The shape of an input: an image's height, width, channels; a window of text's bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ Weights: TypeAlias = dict[str, Shape]
 @dataclass(frozen=True, slots=True)
 class Size:
     weights: Weights
-    """Those that are trained."""
+    """The weights that are trained."""
     activations: int
     """Numbers that one example's forward pass keeps for the backward pass: what products, normalizations and
     activation functions are computed from.
@@ -167,7 +167,7 @@ class Size:
     pooled: int = 0
     """Numbers that one example's max-pooling gives; the place of each is kept."""
     scores: int = 0
-    """Of one example's pairs of tokens, over all heads of attention."""
+    """Attention scores of one example: its pairs of tokens, over all heads."""
 
     @property
     def parameters(self) -> int:
@@ -204,7 +204,7 @@ GPT_LAYERS = 4
 GPT_WIDTH = 128
 GPT_HEADS = 4
 GPT_DEVIATION = 0.02
-"""Of the initial weights; of those that end in the residual stream by the root of their number less."""
+"""Deviation of the initial weights; where they end in the residual stream it is divided by the root of their number."""
 
 
 def _training_flops(multiplications: list[int]) -> int:
@@ -217,7 +217,7 @@ def _training_flops(multiplications: list[int]) -> int:
 
 
 def _kernel(name: str, *shape: int, bias: bool = True) -> Weights:
-    """Of a dense layer or a convolution: inputs and outputs come last."""
+    """Weights of a dense layer or a convolution: inputs and outputs come last."""
     return {f"{name}.kernel": shape, **({f"{name}.bias": shape[-1:]} if bias else {})}
 
 
@@ -299,7 +299,7 @@ def _resnet18_size(shape: Shape, classes: int) -> Size:
 
 
 def _gpt_size(shape: Shape, classes: int) -> Size:
-    """Of attention the products of all pairs of tokens count, although the mask leaves half of them out."""
+    """Returns the size of a GPT: attention counts all pairs of tokens, although the mask leaves half of them out."""
     (context,), width = shape, GPT_WIDTH
     weights: Weights = {"tokens.embedding": (classes, width), "places.embedding": (context, width)}
     for name in (f"block{number}" for number in range(1, GPT_LAYERS + 1)):

@@ -20,7 +20,7 @@ class DataFile:
     urls: tuple[str, ...]
     """In the order in which they are tried."""
     unpacked_sha256: str = ""
-    """Of the file without its .gz, if that is accepted as well."""
+    """Checksum of the file without its .gz, if that is accepted as well."""
 
 
 def _idx_files(mirrors: tuple[str, ...], *files: tuple[str, int, str, str]) -> tuple[DataFile, ...]:

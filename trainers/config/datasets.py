@@ -36,7 +36,7 @@ class Dataset:
     value_bytes: int = 1
     """Per number of an image in memory: 1 for uint8, 4 for float32; 2 per byte of a text, which is a label, too."""
     checksum: str = ""
-    """Of the user's own data: changes when an array, or an image's file, does."""
+    """Checksum of the user's own data: changes when an array, or an image's file, does."""
     split_seed: int | None = None
     """Seed that splits images without a test part; None: they have one."""
     mapped: bool = False
@@ -49,7 +49,7 @@ class Dataset:
 
     @property
     def labels(self) -> int:
-        """Of each example."""
+        """Labels of each example."""
         return self.input_shape[0] if self.text_bytes else 1
 
     @property
@@ -140,7 +140,7 @@ class Source:
     note: str
     """In the form's menu."""
     ending: str
-    """Of the names that complete a path; no file's ends with "/"."""
+    """The ending of names that complete a path; no file's ends with "/"."""
     module: str
     """In `tuiapp.trainers.sources`: `load(facts)`, and `examine(value, image_size, seed)` if a launch examines it."""
     check: Callable[[str], object]

@@ -17,7 +17,7 @@ BAND = 0.1
 CLEAR = 0.8
 """… in this part of the rounds in which it was measured: other programs slow a rank down for some of them."""
 SMALLEST = 1 / 8
-"""Of an equal share, what a rank takes at least, however slow it was measured to be."""
+"""Least fraction of an equal share that a rank is given, however slow it was measured to be."""
 
 
 def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
 
 
 def devices_of(config: RunConfig, node: int) -> int:
-    """Those of one node; a job whose ranks somebody else has started may have more nodes than are known."""
+    """Returns the devices of one node; a job that somebody else has started may have more nodes than are known."""
     each = devices_of_nodes(config)
     return each[min(node, len(each) - 1)]
 

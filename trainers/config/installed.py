@@ -59,7 +59,7 @@ class Installed(msgspec.Struct, frozen=True):
     """An interpreter, and which of the packages that it was asked for it has."""
 
     python: str
-    """Its path."""
+    """The interpreter's path."""
     version: str = ""
     """Python's."""
     packages: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -142,7 +142,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def _cuda_of_torch() -> str | None:
-    """As its file says, which is not imported."""
+    """Returns the CUDA version that torch's version file states, without importing torch."""
     found = importlib.util.find_spec("torch")
     if found is None or not found.origin:
         return None

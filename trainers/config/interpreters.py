@@ -24,7 +24,9 @@ COMPLETE = "complete"
 
 class Interpreter(NamedTuple):
     python: str
-    """Its absolute path, links unresolved: a virtual environment is known by them. As given if it is not there."""
+    """The interpreter's absolute path, links unresolved: a virtual environment is known by them. As given if it is not
+    there.
+    """
     origin: str
     """What names it: "python" (the key), "settings", "created", or "own"."""
     advice: str = "install tuiapp again"

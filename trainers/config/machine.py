@@ -36,7 +36,7 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     memory_bytes: int | None = None
     draws: bool = False
-    """It is listed for graphics alone, as a desktop is."""
+    """Whether the process is listed for graphics alone, as a desktop is."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +65,11 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     has_system_memory: bool = False
-    """It has no memory of its own, as on GB10 and Jetson: both figures above are the system's."""
+    """Whether the GPU has no memory of its own, as GB10 and Jetson: both figures above are the system's."""
     utilization_percent: int | None = None
     """The highest of a second."""
     processes: tuple[GpuProcess, ...] | None = None
-    """Those that hold its memory; None if the driver does not report them."""
+    """Processes that hold its memory; None if the driver does not report them."""
     leases: tuple[Lease, ...] = ()
     capability: tuple[int, int] | None = None
     """Compute capability: (9, 0) of an H100."""
@@ -94,7 +94,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 class GpuReport(msgspec.Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
-    """Those to choose from."""
+    """GPUs to choose from."""
     driver: str | None = None
     problem: str = ""
     """Why there are no GPUs to use, in words; "" if there are some."""
@@ -106,11 +106,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: int
     """Cores this process may run on."""
     memory_total_bytes: int
-    """Of the host, or less if a control group limits this process."""
+    """Bytes of the host's memory, or less if a control group limits this process."""
     memory_available_bytes: int | None = None
     """What new processes may use without swapping, or being killed by a control group's limit."""
     gpus: tuple[Gpu, ...] = ()
-    """Those to choose from: what CUDA_VISIBLE_DEVICES leaves, in its order; of GPUs with MIG their instances."""
+    """GPUs to choose from: what CUDA_VISIBLE_DEVICES leaves, in its order; of GPUs with MIG their instances."""
     driver: str | None = None
     gpu_problem: str = ""
     """Why there are none; "" if there are some."""

@@ -25,7 +25,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 
 FLOAT32_BYTES = 4
 PLACE_BYTES = 8
-"""Of where max-pooling found a number: an int64."""
+"""Bytes of the place where max-pooling found a number: an int64."""
 XLA_PLACE_BYTES = 16
 """An int32 for each axis."""
 BACKWARD = 1.1
@@ -66,7 +66,7 @@ class MemoryEstimate:
     data: int
     """The data set, on the device as in its file: uint8, or float32."""
     average: int = 0
-    """Of the weights, with `ema`."""
+    """Bytes of the averaged copy of the weights, with `ema`."""
 
     @property
     def total(self) -> int:

@@ -8,11 +8,11 @@ from math import isfinite
 import msgspec
 
 DATA = "data"
-"""As a value of `normalize`: of the training data."""
+"""The value of `normalize` that takes mean and deviation from the training data."""
 
 
 class Normalization(msgspec.Struct, frozen=True):
-    """Of images as training has them otherwise, uint8 scaled to 0–1: each channel less its mean, over its deviation."""
+    """Normalizes images, uint8 scaled to 0–1: each channel less its mean, over its deviation."""
 
     mean: tuple[float, ...]
     """[channels]."""
@@ -23,7 +23,7 @@ class Normalization(msgspec.Struct, frozen=True):
         return len(self.mean) == len(self.std) == channels
 
     def over(self, channels: int) -> Normalization:
-        """The same for every channel, of one that has single numbers."""
+        """Returns the normalization of so many channels: single numbers are repeated."""
         mean, std = (each * channels if len(each) == 1 else each for each in (self.mean, self.std))
         return Normalization(mean, std)
 

@@ -23,7 +23,7 @@ Kind: TypeAlias = Literal["str", "int", "float", "bool", "list"]
 Text: TypeAlias = Literal["word", "line", "script", "program", "directory", "weights"]
 
 MAX_CHARACTERS = 8192
-"""Of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""
+"""Most characters of a free text: a file with all keys stays below `run_config.MAX_FILE_BYTES`."""
 
 WORDS = {"false": False, "true": True}
 

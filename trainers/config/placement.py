@@ -245,7 +245,7 @@ def _all(machine: Machine) -> str:
 
 
 def _count_on_nodes(config: RunConfig, *, most: int) -> int:
-    """As `_count`, with the same number on every node, at most `most`."""
+    """Counts the devices as `_count` does, with the same number on every node, at most `most`."""
     counts = range(most * config.nodes, 0, -config.nodes)
     if not BACKENDS[config.backend].builtin or config.per_device_batch_size:
         return counts[0]

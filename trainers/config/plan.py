@@ -45,7 +45,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     """Rank processes: one per device, or one that owns them all; 0 if somebody else starts them."""
     part: tuple[int, int] | None = None
-    """As of `RunStarted`, of ranks that somebody else has started on several nodes which are runs of their own."""
+    """The part of a job whose nodes are runs of their own, as in `RunStarted`; None of other runs."""
     others: int | None = None
     """How many nodes are to join, of ranks that somebody else has started; 0: any number. None: none may."""
     steps_per_epoch: int
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[int, ...] = ()
     """How many examples of each global batch each rank takes, in their order; (): equally many."""
     normalization: Normalization | None = None
-    """Of the inputs; None: none, or that of the training data, which is measured when they are opened."""
+    """The inputs' normalization; None: there is none, or it is measured when the training data are opened."""
 
     @property
     def data(self) -> Dataset:
@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [rank for node in range(self.config.nodes) for rank in self.ranks_of(node)]
 
     def ranks_of(self, node: int) -> range:
-        """Those of a node's processes."""
+        """Returns the ranks of a node's processes."""
         if not self.processes:
             return range(0)
         devices = devices_of_nodes(self.config)

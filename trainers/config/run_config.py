@@ -39,7 +39,7 @@ MAX_FILE_BYTES = 64 * 1024
 """No configuration is longer; a longer file is refused unread."""
 
 KEPT_LINES = 1024
-"""Of configuration files: see `_read_lines`."""
+"""Most lines that are cached of configuration files: see `_read_lines`."""
 
 LAUNCHERS = ("join", "ssh", "slurm")
 """What starts the processes of a run on several machines."""
@@ -473,7 +473,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             is_rare=True,
         ),
     ] = 0.0
-    """Of an exponential moving average of the weights, which is what is evaluated, saved as the model and exported.
+    """The decay of an exponential moving average of the weights, which is evaluated, saved as the model and exported.
 
     After step n it is min(ema, (1 + n) / (10 + n)), as TensorFlow's ExponentialMovingAverage has it with `num_updates`:
     a short run's average does not remember its first weights.

@@ -62,7 +62,7 @@ def read_texts(text: str) -> dict[str, str]:
 
 
 def read_values(text: str) -> dict[str, bool | int | float | str]:
-    """As `read_texts`; what looks like a number, true or false is one."""
+    """Reads values as `read_texts` does; what looks like a number, true or false is one."""
     return {name: as_value(value) for name, value in read_texts(text).items()}
 
 

@@ -15,7 +15,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 TIMEOUT_S = 60.0
 """A controller that is busy, or fails over, answers late."""
 SAID_LINES = 3
-"""Of a command that fails, quoted from the end: sbatch names what it refuses in the line before the last."""
+"""Lines quoted from the end of what a failing command says: sbatch names what it refuses in the last but one."""
 SIGNAL_S, SIGNAL_SHARE = 120, 4
 """How long before the time limit a run is asked to save, at most one part in four of it, unless the options say so.
 
@@ -37,7 +37,7 @@ class SlurmError(Exception):
 @dataclass(frozen=True, slots=True)
 class JobState:
     state: str
-    """As Slurm calls it: PENDING, RUNNING …"""
+    """The job's state as Slurm calls it: PENDING, RUNNING …"""
     reason: str = ""
     """Why it waits: Priority, Resources …; "" for none."""
     start: str = ""

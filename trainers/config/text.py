@@ -55,5 +55,5 @@ def windows(part_bytes: int, context: int) -> int:
 
 
 def least_bytes(context: int) -> int:
-    """Of a text with a window in each part."""
+    """Returns the least bytes of a text with a window in each part."""
     return TEST_PART * (context + 1)

@@ -55,14 +55,14 @@ def extremes(evaluated: Iterable[Evaluated]) -> Evaluated:
 
 
 class Evaluations:
-    """Those of a run; `earlier` has the extremes of its earlier attempts."""
+    """A run's evaluations; `earlier` has the extremes of its earlier attempts."""
 
     def __init__(self, earlier: Evaluated = NEVER) -> None:
         self._earlier = earlier
         self._best: dict[int, Evaluated] = {}
         """Rank → its extremes."""
         self._last: tuple[dict[int, tuple[int, float | None]], dict[int, tuple[int, float | None]]] = {}, {}
-        """Of loss and accuracy: rank → furthest step, and its value."""
+        """For loss and accuracy: rank → furthest step, and its value."""
         self.group = ""
         """The held-out group whose evaluations these are; "" before the first."""
 

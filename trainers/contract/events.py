@@ -83,7 +83,7 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run-started"):
     nodes: int = 1
     pid: int
     config: dict[str, object]
-    """As in run.toml."""
+    """The configuration as in run.toml."""
     world_size: int
     """Ranks, or devices if one process owns them all: each has its own steps."""
     steps_per_epoch: int = 0
@@ -130,7 +130,7 @@ class RankStarted(Event, frozen=True, kw_only=True, tag="rank-started"):
     rank: int
     pid: int
     device: str
-    """As the framework names it: "cpu", "cuda:0"."""
+    """The device as the framework names it: "cpu", "cuda:0"."""
     device_name: str = ""
     uuid: str = ""
     """The GPU's UUID; "" on the CPU."""
@@ -159,7 +159,7 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Metric → float [entries]: the least finite value of each entry, of metrics that differ within one."""
     highs: dict[str, list[float | None]] | None = None
     lasts: dict[str, list[float | None]] | None = None
-    """Of the same metrics the last value of each entry. Null is NaN or, where the entry's value is infinite, that."""
+    """Metric → the last value of each entry. Null is NaN or, where the entry's value is infinite, that."""
     rows: list[int] | None = None
     """int [entries]: a script's reports in each entry. Null: one each; of a built-in trainer as many as steps."""
     infinite: dict[str, dict[int, int]] | None = None
@@ -187,7 +187,7 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
         return any(group_of(name) not in HELD_OUT and name not in BESIDE_STEPS for name in self.values)
 
     def __len__(self) -> int:
-        """Its number of entries."""
+        """Returns the number of entries."""
         for column in self.values.values():
             return len(column)
         return 0
@@ -236,7 +236,7 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     epoch: float
     """Passes over the data up to it; fractional within one."""
     name: str
-    """Its directory in the run's `checkpoints/`."""
+    """The name of its directory in the run's `checkpoints/`."""
     bytes: int
     seconds: float
     """From copying its arrays to its commit."""
@@ -269,7 +269,7 @@ class Predictions(Event, frozen=True, kw_only=True, tag="predictions"):
     """int [classes, classes]: examples of each class (row) by the class predicted (column), or int [classes, 2]: right
     and wrong, where the classes are too many."""
     names: list[str] = []
-    """Of the classes; empty if they are numbers only."""
+    """The classes' names; empty if they are numbers only."""
     worst: list[WorstExample] = []
     """The examples with the highest loss, that first. Of a text, as above, an example is a byte."""
     samples: list[str] = []
@@ -377,7 +377,7 @@ class Stacks(Event, frozen=True, kw_only=True, tag="stacks"):
     rank: int
     pid: int
     text: str
-    """As `faulthandler` writes them, the main thread last, control characters replaced; at most 64 KiB."""
+    """The stacks as `faulthandler` writes them, the main thread last, control characters replaced; at most 64 KiB."""
 
 
 PRUNED: Literal["pruned"] = "pruned"
@@ -432,7 +432,7 @@ class StepMemory(msgspec.Struct, frozen=True):
     """The model, the optimizer's state, and the data that lies on the device."""
     outputs: int
     aliased: int
-    """Of the outputs: those that take an argument's place."""
+    """Bytes of the outputs that take an argument's place."""
     temporary: int
     """Held while it computes: activations, gradients."""
 
@@ -453,13 +453,13 @@ class Profile(Event, frozen=True, kw_only=True, tag="profile"):
     spent: dict[str, float] = {}
     """What the rank's device did, as `KINDS` → seconds; of what overlaps the first counts."""
     largest: list[Operation] = []
-    """That with the most seconds first."""
+    """The operations with the most seconds, longest first."""
     peak_bytes: int | None = None
     """The most that the device's live arrays took in them; null where the framework does not tell."""
     process_peak_bytes: int | None = None
     """The most that they took since the process began; null where the framework does not tell."""
     step_memory: StepMemory | None = None
-    """Of a compiled step; null where the framework compiles none."""
+    """The memory of the compiled step; null where the framework compiles none."""
     trace: str = ""
     """Path in the run's directory, on the rank's node, of a file for Perfetto; "" if the rank wrote none."""
 
@@ -480,11 +480,11 @@ class RankFailed(Event, frozen=True, kw_only=True, tag="rank-failed"):
     last_lines: list[str] = msgspec.field(default_factory=list)
     """The end of its stderr."""
     step: int | None = 0
-    """Its last reported step; null if it reports none."""
+    """The rank's last reported step; null if it reports none."""
     phase: PhaseName | None = None
     """What it did; null if it does not report that, as a script."""
     lost: bool = False
-    """Its node is out of reach, as `error` says: what became of the rank itself is not known."""
+    """Whether its node is out of reach, as `error` says: what became of the rank itself is not known."""
 
 
 class Figures(msgspec.Struct, frozen=True, array_like=True):
@@ -533,7 +533,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """From the supervisor's start to the end of the last rank, over all attempts: of an earlier one up to the step from
     which a later one resumes. The time between attempts does not count."""
     metrics: dict[str, Figures] = {}
-    """Of a script: the first `MAX_FIGURES` metrics, each of the first rank that reported it, over all attempts."""
+    """A script's first `MAX_FIGURES` metrics, each of the first rank that reported it, over all attempts."""
     blemishes: list[Blemish] = []
     """At most one of a kind: see `tuiapp.trainers.state.blemishes`."""
 
@@ -580,9 +580,9 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     has_system_memory: bool = False
-    """It has no memory of its own, as on GB10 and Jetson: both figures above are the system's."""
+    """Whether the GPU has no memory of its own, as GB10 and Jetson: both figures above are the system's."""
     processes: list[GpuProcess] | None = None
-    """Those that hold its memory, except those in `mig`; null if the driver does not report them."""
+    """Processes that hold its memory, except those in `mig`; null if the driver does not report them."""
     power_w: float | None = None
     power_limit_w: float | None = None
     energy_j: float | None = None
@@ -608,7 +608,7 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="device-sample"):
     performance_state: int | None = None
     """0 (P0, fastest) to 15."""
     mig: list[MigInstance] | None = None
-    """Its parts; null while MIG is off."""
+    """The GPU's MIG instances; null while MIG is off."""
 
 
 class RankSample(Event, frozen=True, kw_only=True, tag="rank-sample"):
@@ -689,7 +689,7 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
     array: str
     """"batch", "labels", "parameter conv1.weight", …"""
     shape: list[int]
-    """Of the global array."""
+    """The global array's shape."""
     dtype: str
     mesh: dict[str, int]
     """Mesh axis → devices along it."""
@@ -697,7 +697,7 @@ class Sharding(Event, frozen=True, kw_only=True, tag="sharding"):
     """Per dimension the mesh axis that splits it, null where it is not split."""
     shards: list[Shard]
     why_whole: str = ""
-    """Of a weight that a rule would split: why each device has the whole."""
+    """Why each device has the whole of a weight that a rule would split."""
 
 
 class Held(Event, frozen=True, kw_only=True, tag="held"):
@@ -708,7 +708,7 @@ class Held(Event, frozen=True, kw_only=True, tag="held"):
     held: dict[str, int]
     """Kind, "parameters", "optimizer" or, where one is kept, "average" → bytes."""
     whole: dict[str, int]
-    """The same of a replica: bytes of the whole arrays."""
+    """Bytes of the whole arrays, which a replica would have."""
     exchanged: dict[str, dict[str, int]] = {}
     """Part of the model → collective, and when in a step → bytes of the whole arrays."""
 
@@ -725,9 +725,9 @@ class Replicas(Event, frozen=True, kw_only=True, tag="replicas"):
     step: int
     replicas: int
     arrays: int
-    """Of each: parameters, and buffers that are to be equal."""
+    """Arrays of each replica: parameters, and buffers that are to be equal."""
     differing: list[Differing] = []
-    """Those that are not as most others, or of equally many as the lowest rank's; empty: all are equal."""
+    """Replicas that differ from the majority; on a tie, from the lowest rank's. Empty if all are equal."""
 
 
 class InitialWeights(Event, frozen=True, kw_only=True, tag="initial-weights"):
@@ -739,13 +739,13 @@ class InitialWeights(Event, frozen=True, kw_only=True, tag="initial-weights"):
     source: str = ""
     """The file of `init_from`; "": all weights are new."""
     arrays: int = 0
-    """Of the model: parameters and statistics."""
+    """Arrays of the model: parameters and statistics."""
     matched: int = 0
-    """Those that were taken over: of the same name and shape in the file."""
+    """Arrays that were taken over: the file has the same name and shape."""
     reshaped: list[str] = []
-    """Those that have another shape in the file, `fc2.weight [10, 128], here [5, 128]`: they are new."""
+    """Arrays that have another shape in the file, `fc2.weight [10, 128], here [5, 128]`: they are new."""
     missing: list[str] = []
-    """Those that the file has not: they are new."""
+    """Arrays that the file does not have: they are new."""
     unused: list[str] = []
     """Arrays of the file that the model has not."""
     frozen: int = 0

@@ -74,7 +74,7 @@ class LockNote(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     """How often the run was started or resumed; 0 if unknown."""
     supervisor: str = ""
-    """Its `process_identity.identity`."""
+    """The supervisor's `process_identity.identity`."""
     machine: str = ""
     """Where that is valid: `process_identity.machine`; "" once the supervisor has let go."""
     host: str = ""

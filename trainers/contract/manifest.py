@@ -22,7 +22,7 @@ from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
 CHECKPOINT_SCHEMA = 1
 MANIFEST = "manifest.json"
 MODEL_FILE = "model.safetensors"
-"""Of a checkpoint, and of what a run exports."""
+"""The model's file in a checkpoint, and in what a run exports."""
 NAME = re.compile(r"step-(\d{8,})")
 MAX_MANIFEST_BYTES = 1 << 20
 
@@ -44,9 +44,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     classes: int
     input_shape: tuple[int, ...]
-    """As of the data: height, width, channels."""
+    """The shape of an input: height, width, channels."""
     data_checksum: str = ""
-    """Of the user's own data file."""
+    """Checksum of the user's own data file."""
     init_from: str = ""
     """The file with the weights that the run began with."""
     freeze: str = ""
@@ -65,9 +65,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None = None
     """On the test set, if the model was evaluated after this very step."""
     accuracy: float | None = None
-    """As the loss."""
+    """The test accuracy; None if there is none."""
     own: float | None = None
-    """As the loss: see `Evaluated`."""
+    """The user's own figure, see `Evaluated`; None if there is none."""
     own_by: str = ""
     best: Evaluated = NEVER
     """The best evaluation so far, by the key `best`."""

@@ -34,9 +34,9 @@ Content: TypeAlias = tuple[Literal["image", "text"], bytes, str]
 MAX_SIDE = 512
 """Pixels of a picture's longer side: four times the cells of a wide terminal."""
 MAX_FILES, MAX_BYTES = 100, 8 << 20
-"""Of a name, over all ranks: as many as one pages through, and ten pictures of the largest size."""
+"""Most files and bytes of one name, over all ranks: as many as one pages through, ten of the largest size."""
 MAX_NAMES = 64
-"""Of a rank."""
+"""Most names of one rank."""
 MAX_AT_ONCE = 16
 """Pictures or texts of a name at one step."""
 MAX_TEXT = 64 << 10

@@ -61,14 +61,14 @@ MAX_RANKS = 4096
 """Per run: a higher rank is damage."""
 
 MAX_COUNT = 2**31
-"""Of the steps that share an entry."""
+"""Most steps that share an entry."""
 
 
 _SINGLE = Struct("f")
 
 
 def shortest(value: float) -> float:
-    """Of a number in single precision the shortest that rounds to it, 0.1 of 0.10000000149011612; of another itself."""
+    """Returns the shortest number that rounds to one in single precision: 0.1 for 0.10000000149011612."""
     try:
         if _SINGLE.unpack(_SINGLE.pack(value))[0] == value:
             tries = (float(f"{value:.{digits}g}") for digits in (6, 7, 8, 9))
@@ -117,7 +117,7 @@ def _held_out(group: str, last: str, names: Collection[str]) -> str:
 
 
 def held_out_of(name: str, names: Collection[str]) -> str:
-    """Of several metrics the held-out counterpart of one of training, as `test/loss` of `loss` or `train/loss`, or "".
+    """Returns a training metric's held-out counterpart, as `test/loss` of `loss` or `train/loss`, or "".
 
     The number of examples in an evaluation is no counterpart of that in a step.
     """
@@ -197,7 +197,7 @@ def bound(pick: Callable[..., float], values: Sequence[float], joined: float) ->
 
 
 def not_nan(value: float) -> float | None:
-    """As JSON holds it: NaN is null."""
+    """Returns a value as JSON holds it: NaN is null."""
     return None if isnan(value) else value
 
 

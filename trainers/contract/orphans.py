@@ -37,7 +37,7 @@ class Orphan(NamedTuple):
     """In clock ticks since boot: with the pid it identifies this process."""
     token: str
     rank: str
-    """Its number in digits, also for a child of that rank; "" for one of the run's helpers."""
+    """The rank's number in digits, also for its children; "" for one of the run's helpers."""
     command: str
 
     @property

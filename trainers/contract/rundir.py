@@ -21,7 +21,7 @@ SECRET_VARIABLE = "TUIAPP_SECRET_FILE"
 LISTENER_VARIABLE = "TUIAPP_AGENT_LISTENER"
 """Environment variable: the name of the socket to which an agent's ranks report, if somebody else has started them."""
 MAX_JOB_BYTES = 64
-"""Of a Slurm job's id."""
+"""Most bytes of a Slurm job's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class RunDir:
     given_id = _File("id")
     """The id that a script gives its run: see `tuiapp.trainers.script.continuing`."""
     last_step = _File("last-step")
-    """Of a script that was started again: the last step that it had reported by then."""
+    """The last step that a script had reported when it was started again."""
     files = _File("files")
     """What a script keeps with its run: its `run.dir`."""
     commands = _File("commands")
@@ -82,7 +82,7 @@ class RunDir:
     waits = _File("waits.json")
     """There while the run waits in the queue of its directory of runs: see `tuiapp.trainers.contract.waiting`."""
     kept = _File("kept.json")
-    """The same from its start to its end: it may be tried again after a failure."""
+    """What is kept of a queued run from its start to its end: it may be tried again after a failure."""
     mirror = _File("mirror")
     """How far the run is mirrored: see `tuiapp.trainers.run.mirror`."""
     notice = _File("notice.json")

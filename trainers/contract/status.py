@@ -34,7 +34,7 @@ SCHEMA = 1
 MAX_BYTES = 8 << 10
 MAX_FACTS_BYTES = 16 << 20
 MAX_TEXT_CHARACTERS = 300
-"""Of a reason or a blemish, where the status would be longer than `MAX_BYTES`."""
+"""Most characters of a reason or a blemish where the status would be longer than `MAX_BYTES`."""
 
 T = TypeVar("T", "Status", "Details")
 
@@ -60,15 +60,15 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The journal's schema."""
     size: int = 0
     first_time: float | None = None
-    """Of the first event that is not of a wait in a queue."""
+    """Time of the first event that is not of a wait in a queue."""
     time: float = 0.0
-    """Of the last event."""
+    """Time of the last event."""
     started: float | None = None
     """When the first attempt began."""
     begun: RunStarted | None = None
     """The last attempt's first event; of its `config` backend and global batch."""
     config: RunConfig | None = None
-    """As in run.toml while that file is as `config_is` says."""
+    """The configuration as in run.toml, while that file is as `config_is` says."""
     config_is: tuple[int, int] = (0, 0)
     """Size and time of change, in nanoseconds, of run.toml as it was read."""
     queued: Queued | None = None
@@ -83,7 +83,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Examples per second by what each rank reported last."""
     summary: Summary = Summary()
     name: str = ""
-    """As the script calls its run."""
+    """The name that the script gives its run."""
     has_details: bool = False
     """Whether `facts.json` has more."""
 

@@ -46,11 +46,11 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int = 0
     """How many of the queue's runs Slurm may have at a time; 0 for any number."""
     platform: str = "cpu"
-    """As of the placed configuration."""
+    """The platform of the placed configuration."""
     devices: int = 1
     """What was asked for, before GPUs were chosen; 0 for all that are idle."""
     device_ids: tuple[str, ...] = ()
-    """As `devices`: empty for any."""
+    """The GPUs that the run must have; empty for any."""
     per_device_batch_size: int = 0
     """What was asked for: it makes the global batch of the devices that are chosen."""
     on_slurm: bool = False

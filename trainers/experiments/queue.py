@@ -87,7 +87,7 @@ class QueueFiles:
 
 
 def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
-    """As `add_all`, one run."""
+    """Queues one run, as `add_all` does several."""
     return add_all([(config, about or About())], runs_dir, **place)[0]
 
 

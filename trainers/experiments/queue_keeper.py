@@ -61,7 +61,7 @@ LATER_S = 10.0
 SETTLE_S = 40.0
 """For what a keeper that was killed had just started."""
 LAST_BYTES = 2000
-"""Of what a process has said that could not become a supervisor."""
+"""Bytes quoted of what a process said that could not become a supervisor."""
 
 
 class _Started(NamedTuple):

@@ -25,7 +25,7 @@ from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.text import without_directories
 
 MOST_RUNS = 1000
-"""Of a sweep over all combinations."""
+"""Most runs of a sweep over all combinations."""
 
 RANGE_RULE = "a range is 0..4, 0.5..0.9:5 (five values), log:1e-5..1e-1 or log:16..256:5"
 
@@ -41,7 +41,7 @@ class Axis:
 
     key: str
     text: str
-    """As it is written after `KEY=`."""
+    """The text after `KEY=`."""
     values: tuple[Value, ...] = ()
     """Empty of a range to draw from."""
     low: float = 0

@@ -71,9 +71,9 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     search: Search | None = None
     """None: every combination is a run."""
     weak: bool = False
-    """Of a scaling study: the global batch grows with the devices."""
+    """Whether a scaling study's global batch grows with the devices."""
     order: list[str] = []
-    """Of a shoot-out: the backends, the one first that the others are compared with."""
+    """A shoot-out's backends, the one first that the others are compared with."""
     left_out: dict[str, str] = {}
     """Backend → why it cannot run here."""
     metric: str = ""
@@ -83,11 +83,11 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     retry: int = 0
     parallel: int = 0
-    """Of a grid: how many of its runs Slurm may have at a time; 0 for any number."""
+    """How many of a grid's runs Slurm may have at a time; 0 for any number."""
     created: float = msgspec.field(default_factory=time.time)
     stopped: bool = False
     environment: dict[str, str] = msgspec.field(default_factory=dict)
-    """Of whoever asked for a search, until that has ended: its runs start in it."""
+    """The environment of whoever asked for a search, until that has ended: its runs start in it."""
     directory: str = "/"
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class StudyDir:
         return runs_of_group(self.runs_dir, self.name)
 
     def infos(self) -> list[RunInfo]:
-        """As `runs`, with what is known of each."""
+        """Returns the study's runs, with what is known of each."""
         from tuiapp.trainers.state.summary import summarise
 
         return [summarise(run) for run in self.runs()]

@@ -237,7 +237,7 @@ def _search_of(place: StudyDir) -> Daemon:
 def importances(
     trials: Sequence[tuple[Mapping[str, object], float]], rises: bool, log_keys: Collection[str]
 ) -> dict[str, float]:
-    """As `tuiapp.trainers.experiments.importance`, which a process of its own imports; none if that fails."""
+    """Returns each key's importance, computed in a process that imports Optuna; none if that fails."""
     if lacks_optuna() or len(trials) < 2:
         return {}
     with contextlib.suppress(OSError, ValueError, TypeError, subprocess.SubprocessError):

@@ -36,7 +36,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     data: Dataset | None = None
     error: str = ""
     traceback: str = ""
-    """Of the user's code, its own frames first."""
+    """The traceback of the user's code, its own frames first."""
 
 
 def examine(config: RunConfig, python: str = sys.executable) -> Dataset:

@@ -26,7 +26,7 @@ from tuiapp.trainers.launch.errors import LaunchError
 SUPERVISOR_MODULE = "tuiapp.trainers.run.supervisor"
 START_TIMEOUT_S = 30.0
 STEP_TIMEOUT_S = 90.0
-"""Of a job within an allocation: `srun` has to start it first, which then starts the supervisor."""
+"""Seconds for a job within an allocation: `srun` has to start it first, which then starts the supervisor."""
 
 
 def start_supervisor(
@@ -52,7 +52,7 @@ def become_supervisor(
     *resumed: str,
     environment: Mapping[str, str] | None = None,
 ) -> NoReturn:
-    """As `start_supervisor`, in place of this process, whose output is the supervisor's log. Raises OSError."""
+    """Becomes the supervisor: this process's output is its log. Raises OSError."""
     for fd in passed:
         os.set_inheritable(fd, True)
     command = module(SUPERVISOR_MODULE, str(run.path), *resumed)

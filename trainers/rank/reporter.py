@@ -146,7 +146,7 @@ class Reporter:
         """Where pictures go."""
         self._pictures: deque[tuple[str, int, Callable[[], Sequence[Content]]]] = deque()
         self.step_memory: StepMemory | None = None
-        """Of the compiled step, if the framework compiles it."""
+        """The compiled step's memory, if the framework compiles it."""
         self.at_close: Callable[[], None] = lambda: None
         """Reports the steps that a backend which has failed had in flight."""
         self._memory_due = 0.0

@@ -32,10 +32,10 @@ _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 """NumPy knows bfloat16 once a framework that has it, JAX or Keras, is imported."""
 
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
-"""Of arrays of bfloat16 where NumPy does not know it: their bits."""
+"""The type of bfloat16 arrays where NumPy does not know it: their bits."""
 
 MAX_HEADER_BYTES = 100_000_000
-"""As the format has it."""
+"""Most bytes of a header, as the format has it."""
 
 
 class _Entry(msgspec.Struct):

@@ -32,17 +32,17 @@ _LENGTH = struct.Struct("<QI")
 _FLOAT, _DOUBLE = 1, 2
 """Data types of a tensor: the numbers in `types.proto`."""
 _STARTED = 1
-"""Of a session log: a program has begun or goes on."""
+"""The status in a session log of a program that has begun or goes on."""
 
 Field: TypeAlias = tuple[int, int | bytes]
 
 
 class Scalar(NamedTuple):
     pid: int
-    """Of the process that wrote it; 0 if its file's name has none."""
+    """The process that wrote it; 0 if its file's name has none."""
     step: int
     name: str
-    """Its tag, after its directory's name unless that is its rank's main one, or a time."""
+    """The value's tag, after its directory's name unless that is its rank's main one, or a time."""
     value: float | list[Content]
     """A number, or pictures as they were encoded, or a text."""
     time: float

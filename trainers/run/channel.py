@@ -21,7 +21,7 @@ from tuiapp.trainers.contract.lines import encode_json
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 16 << 20
 MAX_KEPT_BYTES = 64 << 20
-"""Of messages that the other side has not confirmed: a sender that can should wait beyond that."""
+"""Most bytes of messages that the other side has not confirmed: a sender that can should wait beyond that."""
 PING_S = 1.0
 SILENT_S = 10.0
 """A connection on which nothing has come for this long is given up, and made again."""
@@ -37,7 +37,7 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
     sent: float
-    """As in the ping."""
+    """The time in the ping."""
     mono: float
     """On the answerer's monotonic clock."""
 
@@ -60,9 +60,9 @@ class Channel:
         self._kept: deque[tuple[int, bytes]] = deque()
         """Sent over the present connection, or an earlier one, and not confirmed."""
         self._waiting: deque[tuple[int, bytes]] = deque()
-        """Those after them."""
+        """Messages that wait to be sent."""
         self.kept_bytes = 0
-        """Of both."""
+        """Bytes of all messages that are kept."""
         self.received = 0
         """The number of the last message read."""
         self.confirmed = 0

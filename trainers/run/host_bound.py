@@ -16,7 +16,7 @@ from tuiapp.trainers.state.text import format_percent, format_seconds
 IDLE_SHARE = 0.4
 """Evaluations, checkpoints and stragglers leave less."""
 WAIT_SHARE = 0.1
-"""Of step time: with more it is the data that is waited for."""
+"""Share of step time beyond which it is the data that is waited for."""
 LONGEST_STEP_S = 0.1
 """The launches of a step take milliseconds: in a longer one they are not what the GPU waits for."""
 

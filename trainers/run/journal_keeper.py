@@ -39,7 +39,7 @@ class JournalKeeper:
         self._status = StatusWriter(run, self._writer, self._digest.state)
         self._started = monotonic()
         self._events: list[Event] = []
-        """Those to be written next."""
+        """Events to be written next."""
 
     @property
     def seconds(self) -> float:

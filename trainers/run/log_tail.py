@@ -98,7 +98,7 @@ class LogTail:
         self.written = 0
         """Lines, and states of progress bars."""
         self._rows: Rows | None = None
-        """As long as progress bars are drawn."""
+        """The rows on which progress bars are drawn, while there are some."""
 
     def poll(self, *, final: bool = False) -> list[LogLine]:
         """Returns the lines since the last call; `final`, with the writer gone, also an unfinished last line.

@@ -253,7 +253,7 @@ class Nodes:
 
     @property
     def ranks(self) -> dict[int, RemoteRank]:
-        """Those of all other nodes that have not ended."""
+        """Returns the ranks of all other nodes that have not ended."""
         return {number: rank for link in self._links.values() for number, rank in link.ranks.items()}
 
     def place_of(self, rank: int) -> str:

@@ -38,7 +38,7 @@ class Rendezvous:
     """Where a node's ranks are, and where they meet those of the others."""
 
     port: int
-    """Of the rendezvous."""
+    """The rendezvous' port."""
     address: str = LOOPBACK
     node: int = 0
     interface: str = "lo"
@@ -186,10 +186,10 @@ class ScriptStart:
     world_size: int | None
     """None for a single process that owns all devices: it gets no rank, as when started by hand."""
     variables: Mapping[str, str]
-    """Those of the configuration."""
+    """The variables of the key `environment`."""
     run_id: str
     ranks: tuple[int, ...] = (1,)
-    """Of each node."""
+    """Rank processes of each node."""
 
     def environment(self, rank: int, local_rank: int, directory: Path, shared: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a rank, whose files are in `directory`; `shared` is that of all its node's ranks.

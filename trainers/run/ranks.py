@@ -49,7 +49,7 @@ class Rank:
         self.rank, self.pid, self.agrees = rank, pid, agrees
         self.done = False
         self.error: RankError | None = None
-        """As it has reported it."""
+        """The error that the rank has reported."""
         self.connection: Connection | None = None
         """By which it reports, or a process of this machine that reports as this rank."""
 
@@ -110,7 +110,7 @@ class AttachedRank(Rank):
             os.close(other)
         self.connection = connection
         self.exit_code: int | None = None
-        """As the rank has reported its failure; its process may go on, to another run."""
+        """The exit code by the failure that the rank has reported; its process may go on, to another run."""
 
     def kill(self, number: signal.Signals) -> None:
         """Signals the process alone: its session may be the user's shell."""
@@ -119,10 +119,10 @@ class AttachedRank(Rank):
             signal.pidfd_send_signal(self.exit_fd, signal.SIGCONT)
 
     def wait(self) -> None:
-        """Its exit status is its parent's."""
+        """Does nothing: the exit status is for the rank's parent."""
 
     def new_lines(self, *, final: bool = False) -> list[LogLine]:
-        """Its output is its parent's."""
+        """Returns nothing: the output goes to the rank's parent."""
         return []
 
     def failure(self, oom_killed: Callable[[], bool | None]) -> Failure | None:

@@ -33,7 +33,7 @@ LOOK_S = 1.0
 LAST_LOOK_S = 5.0
 LINES_AT_ONCE = 1000
 MATCH_S = 1.0
-"""Of processor time: a pattern that takes more for so many lines is given up, as some never end."""
+"""Seconds of processor time: a pattern that takes more for so many lines is given up, as some never end."""
 
 
 Found: TypeAlias = Metrics | Purged | Media | Alert | LogLine

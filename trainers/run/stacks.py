@@ -41,7 +41,7 @@ def tell(directory: Path) -> None:
 
 
 def answer_unless_handled(directory: Path) -> None:
-    """As `answer_the_signal`, for a user's script: leaves a handler of its own, or none on purpose, as it is."""
+    """Answers the signal in a user's script: a handler of its own, or none on purpose, stays as it is."""
     if signal.getsignal(SIGNAL) == signal.SIG_DFL and not answers(os.getpid()):
         make_private(directory)
         answer_the_signal(directory)

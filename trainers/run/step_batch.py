@@ -23,9 +23,9 @@ from tuiapp.trainers.contract.metrics import (
 ENTRIES_PER_SECOND = 50
 """Journal entries per rank of a built-in trainer, and at least of a script; beyond that neighbours share an entry."""
 ROWS_PER_SECOND = 1000
-"""Of a script, over all its ranks: a row is what a rank logs of a step."""
+"""Rows a second of a script, over all its ranks: a row is what a rank logs of a step."""
 BURST_ROWS, LEAST_BURST_ROWS = 50_000, 2_500
-"""Of a script's rows that come at once, over all its ranks, and of each of many."""
+"""Rows of a script that may come at once: over all its ranks, and of each of many."""
 MOST_VALUES = 20_000
 """In one event."""
 
@@ -41,7 +41,7 @@ class Budget:
 
     @classmethod
     def of_script(cls, now: float, world_size: int) -> Budget:
-        """That of each rank of a script."""
+        """Returns the budget of each rank of a script."""
         ranks = max(1, world_size)
         return cls(now, max(ENTRIES_PER_SECOND, ROWS_PER_SECOND / ranks), max(LEAST_BURST_ROWS, BURST_ROWS / ranks))
 

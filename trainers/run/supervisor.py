@@ -123,7 +123,7 @@ class Supervisor:
         self._watchdog = Watchdog(self._emit, self._place_of, self._unreachable)
         self._host_bound = HostBound()
         self._mirror: ChildProcess | None = None
-        """It ends by itself, once it has read the end of the run."""
+        """The mirror's process; it ends by itself once it has read the end of the run."""
         self._reactor = Reactor()
         self._node = LocalNode(run, plan, self._token, self._reactor, self)
         self._nodes: Nodes | None = None
@@ -265,7 +265,7 @@ class Supervisor:
 
     @property
     def _ranks(self) -> Mapping[int, Rank]:
-        """Those that have not ended, on all nodes."""
+        """Returns the ranks that have not ended, on all nodes."""
         return self._node.ranks if self._nodes is None else {**self._nodes.ranks, **self._node.ranks}
 
     def _place_of(self, rank: int) -> str:

@@ -21,7 +21,7 @@ SAVE_GRACE_S = 120.0
 SETTLE_S = 1.0
 """From the first failure to SIGTERM for the others."""
 CAUSE_SETTLE_S = 5.0
-"""The same if that failure looks like a consequence: the rank that is the cause may still be on its way out."""
+"""Seconds to wait after a failure that looks like a consequence: the rank that is the cause may be on its way out."""
 TERM_GRACE_S = 2.0
 
 
@@ -68,7 +68,7 @@ class Teardown:
         return self._now
 
     def interrupt(self, request: StopRequested) -> None:
-        """As `stop`, of ranks that somebody else ends: none is signalled."""
+        """Stops ranks that somebody else ends: none is signalled."""
         self._by = self._by or request.by
         self._now = self.stopping = self.killing = True
 

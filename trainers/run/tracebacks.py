@@ -24,7 +24,7 @@ CLEANUP_S, CLEANUP_LINES = 900.0, 10
 """How long a script takes at most to end after its exception, and what it says meanwhile; NCCL waits ten minutes."""
 
 MOST_MEMBERS = 3
-"""Of an exception group, named; the rest is counted."""
+"""Members of an exception group that are named; the rest is counted."""
 
 _PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """PyTorch puts it before each line of an exception's traceback once the process group exists."""
@@ -59,7 +59,7 @@ class ScriptError(msgspec.Struct, frozen=True):
     """An exception that ended a script."""
 
     error: str
-    """Its line; of an exception group, with those of its first members."""
+    """The exception's line; of an exception group, with those of its first members."""
     traceback: str
     lines_after: int = 0
     """Written after it."""
@@ -140,7 +140,7 @@ def _read_plain(lines: Sequence[str], start: int) -> tuple[str, int]:
 
 
 def _read_group(lines: Sequence[str], start: int) -> tuple[str, int]:
-    """The same of an exception group, whose lines below its header these are."""
+    """Reads an exception group, whose lines below its header these are."""
     members: list[list[str]] = []
     groups: set[int] = set()
     title: list[str] = []
@@ -160,7 +160,7 @@ def _read_group(lines: Sequence[str], start: int) -> tuple[str, int]:
 
 
 def _read_box(lines: Sequence[str], start: int) -> tuple[str, int]:
-    """The same of a traceback in rich's frame, in which a member of a group has a frame of its own."""
+    """Reads a traceback in rich's frame, in which a member of a group has a frame of its own."""
     match = _BOX.search(lines[start])
     assert match is not None
     column, width = match.start(), len(match.group())

@@ -128,12 +128,12 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
     run_dir: bytes
     """Where the run's directory is on the first node; on this one too, if its file system is shared."""
     plan: msgspec.Raw
-    """As in `plan.json`."""
+    """The plan as in `plan.json`."""
     ranks: list[int]
     token: str
     attempt: int
     address: str
-    """Of the ranks' rendezvous."""
+    """The address of the ranks' rendezvous."""
     port: int
     resume_from: bytes = b""
     """The directory of a checkpoint on the first node; b"" for none."""
@@ -202,7 +202,7 @@ class RankExited(msgspec.Struct, frozen=True, tag="exited"):
     rank: int
     failed: RankFailed | None = None
     is_consequence: bool = False
-    """Of another rank's failure, by its looks."""
+    """Whether it looks like a consequence of another rank's failure."""
 
 
 class NeedsCheckpoint(msgspec.Struct, frozen=True, tag="needs-checkpoint"):

@@ -16,7 +16,7 @@ class Aggregates:
         self._defined: dict[str, list[str]] = {}
         """A metric's name, or a pattern of names → how."""
         self._values: dict[tuple[str, str], tuple[float, int]] = {}
-        """Of a metric and a how, with the number of values that it is of."""
+        """(Metric, aggregate) → its value, and how many values that is of."""
         self._before: dict[str, float] = {}
         """What they had come to in an earlier part of the run."""
         self._changed: dict[str, float] = {}

@@ -31,7 +31,7 @@ END_S = 5.0
 """From a run's last rank to the release of its lock."""
 STALE_S = 86_400.0
 MAX_NOTE_BYTES = 1 << 20
-"""Of a job's file: the run's id, and a line for each process that reports, rank and identity."""
+"""Most bytes of a job's file: the run's id, and a line for each process that reports, rank and identity."""
 
 _ENVIRONMENTS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, accelerate, DeepSpeed
@@ -76,7 +76,7 @@ class Recorder(NamedTuple):
 
     run: RunDir
     listener: str = ""
-    """Its name; that in the run's file `address` if ""."""
+    """The listener's address; "" for the one in the run's file `address`."""
     apart: str = ""
     """Why the ranks of the job's other nodes are runs of their own, where this process has just found that out."""
 

@@ -28,7 +28,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 
 MAX_CAPTION = 500
 MAX_WAITING_BYTES = 64 << 20
-"""Of all that waits to be written; of more, and of more than `MAX_FILES` of a name, the last takes another's place."""
+"""Most bytes that wait to be written; beyond, and beyond `MAX_FILES` of a name, the last takes another's place."""
 MAX_ALERTS = 8
 WRITE_S = 0.1
 """Longest time for writing before numbers are sent."""

@@ -59,7 +59,7 @@ class Run:
     ) -> None:
         self._client = client
         self._launched = launched
-        """Of a further run of a script under `tuiapp run`: a connection to the run that was launched, for its stop."""
+        """A connection to the run that was launched, for the stop of a script's further runs under `tuiapp run`."""
         self.directory = directory
         """The run directory; None if nothing is reported."""
         self.rank: int = client.rank if client else 0
@@ -68,18 +68,18 @@ class Run:
         self.summary = ReportedDict(*self._reporting("summary"))
         self._step = 0
         self._lock = threading.RLock()
-        """Of the step: threads may report, and a signal's handler while its thread does."""
+        """Guards the step: threads may report, and a signal's handler while its thread does."""
         self.resumed = False
         """Whether an earlier run goes on."""
         self._id = directory.name if directory else ""
         self._files = ""
         self.checkpointed_step = 0
-        """Of the last checkpoint reported."""
+        """The step of the last checkpoint reported."""
         self._asked = self._asked_to_save = 0
         self._error: RankError | None = None
         self._said: set[str] = set()
         self._keepers: dict[str, tuple[type, Callable[[Any], Any]]] = {}
-        """Of metrics that were no floats the last type of value, and how it is kept."""
+        """Metrics that were no floats → the last type of value, and how it is kept."""
         self.finished = client is None
         if client is None:
             self.log = self._log_beside if child else _ignore  # type: ignore[method-assign]
@@ -448,13 +448,13 @@ _KEEP: dict[type, Callable[[Any], Any]] = {float: float, int: float, bool: float
 
 _run: Run | None = None
 _beginning = threading.RLock()
-"""Of several threads that report one begins the run."""
+"""Held while a run begins: of several threads that report one begins it."""
 _begun = 0
 """Runs that this process has begun."""
 _launch = ""
 """Id of the run that `tuiapp run` launched, if it has started this process."""
 _stopped: set[str] = set()
-"""It, once its stop was agreed, as every rank knows after the same step: no further run is recorded."""
+"""The run whose stop was agreed, as every rank knows after the same step: no further run is recorded."""
 
 
 def init(

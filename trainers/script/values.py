@@ -21,7 +21,7 @@ from tuiapp.trainers.script.client import MAX_NAME, encodable
 MAX_FACT = 4096
 """Characters of a value of `config` or `summary`."""
 MAX_ITEMS = 100
-"""Of a list among them."""
+"""Most items of a list among the values."""
 UNKNOWN = "???"
 """A value that cannot be read, as OmegaConf writes one that is missing."""
 
@@ -38,7 +38,7 @@ class ReportedDict(dict[str, Any]):
         self.__dict__["_report"]({key: value})
 
     def update(self, *values: Any, allow_val_change: bool | None = None, **more: Any) -> None:
-        """As a dictionary's; also of any object with attributes. Values may always change."""
+        """Updates as a dictionary does, also from any object with attributes. Values may always change."""
         try:
             added = _mapping(values[0]) if values and values[0] is not None else {}
         except Exception as error:

@@ -17,7 +17,7 @@ from tuiapp.trainers.sources.arrays import StoredArrays, split_examples, split_r
 from tuiapp.trainers.sources.image_cache import CHANNELS, Picture, decode_all
 
 LAYOUT = 1
-"""Of the caches: a higher number makes them anew."""
+"""Version of the caches: a higher number makes them anew."""
 
 
 class Listing(NamedTuple):

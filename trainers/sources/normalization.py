@@ -28,7 +28,7 @@ def normalized(plan: Plan) -> Plan:
 
 
 def measure(images: Images | StoredImages) -> Normalization:
-    """Of images [N, H, W, C] as training has them; population deviations, 1 for a channel that is the same everywhere.
+    """Measures images [N, H, W, C]: means and population deviations, 1 for a channel that is the same everywhere.
 
     Nine digits: what sums in another order differ in is not in them, so every rank and backend has the same.
     """

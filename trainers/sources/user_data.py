@@ -76,7 +76,7 @@ def _labels(value: str, name: str, array: npt.NDArray[Any]) -> Labels:
 
 
 def _checksum(value: str, arrays: StoredArrays) -> str:
-    """Of all numbers, or of some images if there are many; raises DatasetError if some of them are not finite."""
+    """Returns a checksum of all numbers, or of some of many images; raises DatasetError if some are not finite."""
     checksum = zlib.crc32(np.concatenate([arrays.y_train, arrays.y_test]).data)
     for images in (arrays.x_train, arrays.x_test):
         checksum = zlib.crc32(str(images.shape).encode(), checksum)

@@ -22,9 +22,9 @@ LEAST_WINDOW = 5
 TIMES = 3.0
 """A loss has diverged whose last median is so many times the least one, and above that with which the run began."""
 LEAST_VALUES = 20
-"""Of fewer nothing is said."""
+"""With fewer values nothing is said."""
 MOST_VALUES = 4096
-"""Of a curve; beyond it every second one is dropped."""
+"""Most values of a curve; beyond it every second one is dropped."""
 MOST_LOSSES = 16
 
 KINDS = {

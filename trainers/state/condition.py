@@ -159,7 +159,7 @@ def _summary(state: RunState) -> Condition:
 
 
 MOST_FACTS = 6
-"""Of what a script sums up, and of its configuration, in the summary."""
+"""Most entries of a script's own summary, and of its configuration, in the summary."""
 
 
 def _script_words(state: RunState) -> list[str]:

@@ -432,7 +432,7 @@ class Curves:
 
     @property
     def reported_epochs(self) -> ReportedEpochs | None:
-        """Those of a script that reports its epoch; None of other runs."""
+        """Returns the epochs of a script that reports its epoch; None of other runs."""
         if self.steps_per_epoch or EPOCH not in self.names:
             return None
         from tuiapp.trainers.state.reported_epochs import ReportedEpochs  # needs NumPy

@@ -53,7 +53,7 @@ class EfficiencyMeter:
     _flops_per_example: float | None = None
     _precision: str = ""
     _tokens: int | None = None
-    """Of an example."""
+    """Tokens of an example."""
     _world_size: int = 0
 
     def add(self, event: Event) -> None:
@@ -111,7 +111,7 @@ class EfficiencyMeter:
         return Efficiency(**{name: one for name, one in figures.items() if one is not None and isfinite(one)})
 
     def _per_second(self, totals: Totals, each: float | None) -> float | None:
-        """Of what there is so much `each` example, over all devices."""
+        """Returns the rate, per second over all devices, of what each example has `each` of."""
         if each is None or not totals.rank_seconds:
             return None
         return each * totals.examples / totals.rank_seconds * self._world_size

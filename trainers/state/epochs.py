@@ -39,16 +39,16 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
     """Steps that it has, as `of_examples` is the examples."""
     of_examples: float
     steps: int = 0
-    """Of rank 0."""
+    """Steps of rank 0."""
     seconds: float = 0.0
-    """That rank 0's steps took."""
+    """Seconds that rank 0's steps took."""
     first_seconds: float | None = None
     """Part of them that an attempt's first step took; None if it is no step of this epoch, or if the
     journal does not have it by itself."""
     examples: float = 0.0
-    """Of all ranks."""
+    """Summed over all ranks."""
     total_loss: float = 0.0
-    """Of all ranks: the sum over examples."""
+    """The sum of the loss over the examples of all ranks."""
     last: int = 0
     """The last step that counts here, of whatever rank."""
     test_loss: float | None = None
@@ -68,7 +68,7 @@ class Epoch(msgspec.Struct, array_like=True, gc=False):
 
     @property
     def examples_per_second(self) -> float | None:
-        """Of all ranks."""
+        """Summed over all ranks."""
         return self.steps * self.of_examples / self.of / self.seconds if self.seconds > 0 else None
 
 

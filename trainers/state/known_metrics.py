@@ -177,7 +177,7 @@ ASIDE = (GRADIENT_NORM, RATE, LEARNING_RATE, UTILIZATION, STEP_TIME, DATA_WAIT, 
 """Known metrics that say how a run goes, not what it learns: offered last, and of the known ones no others."""
 
 PER_RANK = (RATE, UTILIZATION, STEP_TIME, DATA_WAIT, SYNC_WAIT)
-"""Those by which ranks and devices are told from each other."""
+"""The metrics by which ranks and devices are told from each other."""
 
 ENOUGH = 6
 """Charts of a run."""

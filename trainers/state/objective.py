@@ -26,7 +26,7 @@ GUESSED_FROM = 100
 @dataclass(frozen=True, slots=True)
 class Objective:
     name: str
-    """Of a metric, as in the journal."""
+    """The metric's name, as in the journal."""
     rises: bool
     """Whether more is better."""
 

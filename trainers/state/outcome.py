@@ -116,7 +116,7 @@ def _loss(state: RunState) -> float | None:
 
 
 def _figures(state: RunState, name: str) -> Figures:
-    """Of the first rank that has the metric."""
+    """Returns the figures of the first rank that has the metric."""
     if name not in state.curves.names:
         return Figures()
     curve = state.curves.first(name)

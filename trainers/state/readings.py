@@ -85,7 +85,7 @@ class GpuState:
 
     @property
     def uuids(self) -> set[str]:
-        """Its own and its parts', as `plain_uuid` has them."""
+        """Returns the UUIDs of the GPU and its parts, as `plain_uuid` has them."""
         return {plain_uuid(self.sample.uuid), *(plain_uuid(part.uuid) for part in self.sample.mig or ())}
 
 

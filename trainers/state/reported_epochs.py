@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 MOST = 1e6
 """A larger value is no epoch."""
 NEARLY = 1e-3
-"""Of an epoch: values are rounded."""
+"""Part of an epoch within which values are equal: they are rounded."""
 
 
 class ReportedEpoch(Epoch, array_like=True, gc=False):
-    """Of a script, which need not say how many examples it is.
+    """An epoch of a script, which need not say how many examples it has.
 
     Its loss is the mean of what is reported at its steps, its evaluation among them. Its seconds include what comes
     before its first step; only those of a run's first are counted from its first report on: before, the script starts.

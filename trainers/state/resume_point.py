@@ -24,7 +24,7 @@ SCRIPT_COMPLETED = "the script has completed, and goes on with other arguments o
 
 
 def all_made(steps: int) -> str:
-    """As those, of a run that has completed."""
+    """Says so of a run that has completed."""
     return f"it has made all its {plural(steps, 'step')}"
 
 

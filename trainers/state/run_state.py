@@ -138,7 +138,7 @@ class RunState:
 
     @property
     def utilization(self) -> dict[str, SampledCurve]:
-        """Of each GPU, by the step that the run had reached; in percent."""
+        """Returns each GPU's utilization in percent, by the step that the run had reached."""
         return self.curves.utilization
 
     @property
@@ -210,7 +210,7 @@ class RunState:
 
     @property
     def config(self) -> dict[str, object]:
-        """As in run.toml."""
+        """The configuration as in run.toml."""
         return self.started.config if self.started else self.planned
 
     @property
@@ -220,7 +220,7 @@ class RunState:
 
     @property
     def name(self) -> str:
-        """As the user named it, or else its script; "" if neither did."""
+        """The name that the user gave, or else the script; "" if neither did."""
         return sanitize(self.about.name or self.facts.name, 100)
 
     @property
@@ -358,7 +358,7 @@ class RunState:
 
     @property
     def metrics(self) -> list[str]:
-        """Those reported so far; the loss before any."""
+        """Returns the metrics reported so far; the loss before any."""
         return ordered([*(self.curves.names or [LOSS]), *([UTILIZATION] if self.utilization else [])])
 
     @property

@@ -98,7 +98,7 @@ class Series:
 
     @property
     def mean(self) -> float:
-        """Of all values; NaN without a finite one."""
+        """Returns the mean of all values; NaN without a finite one."""
         count = self._table[COUNT].sum()
         return float(self._table[TOTAL].sum() / count) if count else float("nan")
 

@@ -57,4 +57,4 @@ SIGNS = {
     "newer": Sign("^", "warning"),
     "unreadable": Sign("!", "error"),
 }
-"""Of each state that a run may be in, the same on every screen and page."""
+"""State of a run → its sign, the same on every screen and page."""

@@ -36,7 +36,7 @@ MAX_BYTES = 256 << 20
 BUCKETS = 2048
 """Most per curve: more than a terminal has dots across."""
 ALL_BUCKETS = 65_536
-"""Of all curves together, as far as each has the least."""
+"""Most buckets of all curves together, as far as each has the least."""
 LOG_BYTES = 2 << 20
 
 _LENGTHS = {Checkpoint: MAX_CHECKPOINTS, Alert: MAX_ALERTS, LogEntry: MAX_LOG_LINES, float | None: HISTORY}
@@ -90,7 +90,7 @@ def load(run: RunDir) -> Snapshot | None:
 
 
 def load_to_watch(run: RunDir) -> Snapshot | None:
-    """As `load`, with room for as many buckets as a view has."""
+    """Loads a snapshot with room for as many buckets as a view has."""
     found = load(run)
     if found is not None:
         found.state.curves.extend(curves.BUCKETS, curves.ALL_BUCKETS)

@@ -58,7 +58,7 @@ _MANY = (LogLine, DeviceSample, HostSample, RankSample, FrameworkMemory, Shardin
 _NEEDLESS = tuple(line_start(kind) for kind in _MANY)
 """Kinds of events that say nothing of what a run comes to, and are many."""
 _SUMMED_UP = tuple(line_start(kind) for kind in (Metrics, Alert, Phase, Predictions, RankStarted, Checkpoint))
-"""Those of which the end of an attempt says what they came to."""
+"""Starts of the lines of events whose outcome the end of an attempt sums up."""
 
 
 class Known(NamedTuple):

@@ -51,7 +51,7 @@ class RunInfo:
     problem: str
     """Why it cannot, or what is wrong with the journal; "" for nothing."""
     summary: Summary
-    """Of a live or lost run: as of the steps reported last."""
+    """The summary; of a live or lost run as of the steps reported last."""
     reason: str
     """Why it ended or waits; of a running one why no rank makes progress, "" if they do."""
     started: float | None
@@ -60,20 +60,20 @@ class RunInfo:
     about: About = NOTHING_SAID
     """What the user says of it."""
     waiting: Waiting | None = None
-    """Its place in the queue of its directory, if it waits there."""
+    """The run's place in the queue of its directory, if it waits there."""
     place: int | None = None
     """Which one of those that wait it is, from 1, as far as whoever lists them knows."""
     begun: RunStarted | None = None
     """The last attempt's first event; of its `config` backend and global batch."""
     journal_bytes: int = 0
     has_large_journal: bool = False
-    """As the user's settings say."""
+    """Whether the journal is large, by the user's settings."""
     disk_bytes: int | None = None
     """What its directory takes on the disk, as far as whoever lists it has measured that."""
 
     @property
     def name(self) -> str:
-        """As the user named it, or else its script; "" if neither did."""
+        """The name that the user gave, or else the script; "" if neither did."""
         return self.about.name or self.facts.name
 
     @property
@@ -93,7 +93,7 @@ class RunInfo:
 
     @property
     def where(self) -> str:
-        """Its Slurm job, and which node of several it is, in words; "" for neither."""
+        """The run's Slurm job, and which node of several it is, in words; "" for neither."""
         return describe_place(self.begun) if self.begun else ""
 
     @property
@@ -142,7 +142,7 @@ def summarise(run: RunDir) -> RunInfo:
 
 
 def run_name(run: RunDir) -> str:
-    """As `RunInfo.name`, without reading the rest."""
+    """Returns what `RunInfo.name` is, without reading the rest."""
     if named := read_about(run)[0].name:
         return named
     with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ _DROPPED = dict.fromkeys(
     ]
 )
 _BYTES = {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(0x80, 0x100)}
-"""Those of paths that are no UTF-8, as Python has them in text."""
+"""Bytes of paths that are no UTF-8, as Python has them in text."""
 _CLEAN: dict[int, str | None] = {
     **_DROPPED,
     **_BYTES,

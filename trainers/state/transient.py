@@ -7,7 +7,7 @@ import re
 from tuiapp.trainers.contract.events import RankFailed
 
 KILLED_FOR_MEMORY = "by the kernel's out-of-memory killer"
-"""As the hint of a `RankFailed` begins."""
+"""How the hint of a `RankFailed` begins."""
 
 LOST_DEVICE = re.compile(
     r"GPU is lost|fallen off the bus|uncorrectable ECC|NVLink error|hardware (stack )?error"

@@ -18,11 +18,11 @@ class Piece(NamedTuple):
 
     steps: array[int]
     values: array[float]
-    """Of a rate the examples."""
+    """The values; of a rate the examples."""
     bounds: Sequence[array[float] | None] = (None, None, None)
     """The least, the greatest and the last value of each entry; None: an entry of a single value is all of them."""
     counts: array[int] | None = None
-    """Of a rate, as `seconds`: steps per entry, and seconds per step."""
+    """Steps per entry of a rate; `seconds` has the seconds per step."""
     seconds: array[float] | None = None
     weights: array[float] | None = None
     """What each counts in means; None: all alike."""

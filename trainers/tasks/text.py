@@ -24,7 +24,7 @@ TEMPERATURE = 0.8
 
 
 def perplexity(loss: float) -> float:
-    """Of a mean loss in nats per token; infinite where no float holds it."""
+    """Returns the perplexity of a mean loss in nats per token; infinite where no float holds it."""
     try:
         return math.exp(loss)
     except OverflowError:

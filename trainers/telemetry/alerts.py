@@ -33,7 +33,7 @@ class Watch:
     raise_s: float
     end_s: float
     over: str
-    """Its end, in words; of a GPU those after its name."""
+    """The words of the alert's end; of a GPU those after its name."""
 
 
 THERMAL = Watch("thermal", "warning", raise_s=3, end_s=15, over="is no longer too hot")

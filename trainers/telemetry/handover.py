@@ -52,10 +52,10 @@ class Handover:
 
 class SamplerConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_dir: str
-    """Its disk is sampled."""
+    """The run's directory, whose disk is sampled."""
     ranks: dict[int, int] = {}
     gpus: str = ""
-    """As in CUDA_VISIBLE_DEVICES: indices or UUIDs; "all"; "" for none."""
+    """GPUs as in CUDA_VISIBLE_DEVICES: indices or UUIDs; "all"; "" for none."""
     interval_s: float = 1.0
     energy: dict[str, float] = {}
     """GPU → joules that earlier samplers have counted."""

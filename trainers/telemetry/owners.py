@@ -12,7 +12,7 @@ import psutil
 from tuiapp.trainers.config.machine import GpuProcess
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC
-"""Its number in every Linux kernel (PROC_PID_INIT_INO)."""
+"""The host namespace's number in every Linux kernel (PROC_PID_INIT_INO)."""
 HOST_PIDS_VARIABLE = "TUIAPP_TELEMETRY_HOST_PIDS"
 """Environment variable, 1 or 0, that overrides whether the driver's pids are taken for valid here."""
 

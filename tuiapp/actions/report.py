@@ -18,7 +18,7 @@ from tuiapp.view.figure import DASHES
 
 FORMATS = (".html", ".md")
 MOST = len(DASHES)
-"""Of runs: the curves of more cannot be told apart."""
+"""Most runs of a report: the curves of more cannot be told apart."""
 
 
 def refusal(count: int) -> str:

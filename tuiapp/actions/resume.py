@@ -40,7 +40,7 @@ class Resumable:
     config: RunConfig
     status: str
     step: int | None
-    """Of the checkpoint; None of a script."""
+    """The checkpoint's step; None of a script."""
     done: int
     """The last step that was made."""
 

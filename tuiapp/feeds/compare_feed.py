@@ -18,7 +18,7 @@ POLL_S = 1.0  # for live runs, once all is read
 
 
 MOST_BUCKETS = ALL_BUCKETS // 8
-"""Of all curves of a run: many runs are read at once."""
+"""Most buckets of all curves of a run: many runs are read at once."""
 
 
 @dataclass(slots=True)

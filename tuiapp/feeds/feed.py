@@ -154,9 +154,9 @@ class JournalFeed(PollingThread):
 class RunMetadata(NamedTuple):
     about: About
     newer: str
-    """As of `read_only_reason`."""
+    """Why the run is read only, see `read_only_reason`."""
     config: dict[str, object]
-    """As in run.toml, empty if it cannot be read: all that is known of a run before its first event."""
+    """The configuration as in run.toml, empty if that is unreadable: all that is known before the first event."""
 
 
 class MetadataFeed(PollingThread):

@@ -16,14 +16,14 @@ from tuiapp.trainers.state.summary import RunInfo
 MAX_FILE_BYTES = 64 * 1024
 
 MOST_NAMES = 200
-"""Of columns and of groups that are kept, the newest ones."""
+"""Most columns, and most groups, that are kept: the newest ones."""
 
 
 class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a chart, as in `ChartOptions`, and of the list of runs."""
 
     metric: str = ""
-    """As in the journal; "" until the user chooses one. A run without it shows another."""
+    """The metric's name in the journal; "" until the user chooses one. A run without it shows another."""
     pinned: tuple[str, ...] = ()
     """Metrics that the Run screen has charts of, after the first, in runs that report them."""
     axis: Literal["step", "time"] = "step"
@@ -83,7 +83,7 @@ def chosen_objective(infos: Sequence[RunInfo]) -> Objective | None:
 
 
 def chosen_objectives(infos: Sequence[RunInfo]) -> Objectives:
-    """As `chosen_objective`, of each kind of data."""
+    """Returns the chosen objective of each kind of data."""
     view = read_view()[0]
     return Objectives.of_runs(infos, view.objective, rises=view.rises)
 

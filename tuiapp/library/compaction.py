@@ -34,7 +34,7 @@ from tuiapp.trainers.contract.metrics import (
 from tuiapp.trainers.state.blemishes import BlemishMeter
 
 ENTRIES = 2048
-"""That about are left of a metric of a rank; fewer than twice as many stay as they are."""
+"""Entries that are left of a metric of a rank; fewer than twice as many stay as they are."""
 
 Key = tuple[int, tuple[str, ...]]
 """A rank, and names of metrics that it reports together."""

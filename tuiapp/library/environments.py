@@ -52,7 +52,7 @@ class Recipe:
     megabytes: tuple[int, int]
     """About what they download, and take on the disk, for x86-64."""
     cuda: tuple[str, ...] = ()
-    """The same for NVIDIA's GPUs; empty if there are none for those of today."""
+    """The packages for NVIDIA's GPUs; empty if there are none for those of today."""
     cuda_megabytes: tuple[int, int] = (0, 0)
     index: str = ""
     """Searched besides the usual one for what runs on CPUs."""

@@ -46,7 +46,7 @@ class Section(NamedTuple):
     topic: str
     title: str
     anchor: str
-    """As GitHub derives it from the heading; "" for the page's beginning."""
+    """The anchor as GitHub derives it from the heading; "" for the page's beginning."""
     text: str
 
 

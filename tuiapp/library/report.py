@@ -61,7 +61,7 @@ class Reported:
 
     @property
     def heading(self) -> str:
-        """Of its column: its letter, and its name if it has one."""
+        """The heading of its column: its letter, and its name if it has one."""
         return f"{self.letter} {self.title}" if self.title != self.run_id else self.letter
 
     @property

@@ -37,7 +37,7 @@ MOST_FAILURE = (14, 22)
 """Lines of a failure, as `run.tcss` has it."""
 
 MOST_SHARE = 0.4
-"""Of the screen's height, for ranks and devices, and for sharding: the rest of them is scrolled to."""
+"""Share of the screen's height for ranks and devices, and for sharding: the rest of them is scrolled to."""
 
 LEAST_CHARTS = 20
 """Lines of the charts, with those of header and footer."""
@@ -52,7 +52,7 @@ class Panel(NamedTuple):
     make: Callable[[RunReader, RunSource], Any]
     """Returns a widget that has `show(state)`; the row's name is its id and title."""
     inside: Literal["body", "middle", "lower"]
-    """Its container."""
+    """The panel's container."""
     topic: Topic
     """The part of the run's state that it shows: it is drawn anew when that changes."""
     exists: Callable[[RunState], bool] = lambda state: True
@@ -60,7 +60,7 @@ class Panel(NamedTuple):
     nothing: str = ""
     """Said where there is not."""
     words: str = ""
-    """Of its key, if they are not its name."""
+    """The words of its key, if they are not its name."""
     only_alone: bool = False
     """Not shown among the others."""
     place: int = 0
@@ -146,7 +146,7 @@ class Arrangement:
     """The panel shown alone; "" for all."""
     single: bool
     alone: bool
-    """Of one rank without a GPU the device has a line, and nothing else."""
+    """Whether one rank without a GPU is all there is: its device then has a line, and nothing else."""
     middle: int
     """Lines of ranks and devices."""
     lower: int

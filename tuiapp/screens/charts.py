@@ -32,10 +32,10 @@ ROOMY, LEAST = (37, 13), (37, 10)
 """Cells across and down of a chart of a run, with its border; the least only where what is learned has no room else."""
 
 MOST_LISTED = 0.15
-"""Of the height, for the last values of all metrics, where these are more than charts."""
+"""Share of the height for the last values of all metrics, where these are more than charts."""
 
 NAME_CELLS, VALUE_CELLS, GAP_CELLS = 24, 9, 3
-"""Of a metric in that list: its name at most, its value, and between two."""
+"""Cells of a metric in that list: of its name at most, of its value, and between two."""
 
 LEAST_ACROSS = 3
 
@@ -47,7 +47,7 @@ LIST_S = 2.0
 
 
 class RunCharts(ChartGrid[ChartPanel]):
-    """As many as there is room for."""
+    """The run's charts, as many as there is room for."""
 
     DEFAULT_CSS = """
     RunCharts #latest { dock: bottom; padding: 0 1; }

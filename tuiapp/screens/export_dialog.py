@@ -26,7 +26,7 @@ SUFFIXES = {row.suffix for row in EXPORTERS.values() if row.suffix}
 
 class Wanted(NamedTuple):
     path: Path
-    """Of several runs a directory."""
+    """The file, or the directory for several runs."""
     what: What
     form: str
 

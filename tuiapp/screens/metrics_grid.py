@@ -101,7 +101,7 @@ class MetricsGrid(RefusingScreen[None]):
             id="charts",
         )
         self._groups: dict[str, list[str]] = {"": []}
-        """Those that match the filter."""
+        """The metrics that match the filter, by group."""
         self._constants: dict[str, float] = {}
         """Values of those among them that never varied: a line has these, no chart."""
         self._looked_at = 0.0

@@ -27,7 +27,7 @@ WIDTH = 64
 """Cells of the box."""
 
 FRAME_CELLS = 6
-"""Its border, padding and scroll bar."""
+"""Cells of the border, padding and scroll bar."""
 
 
 class Palette(Picker[None]):

@@ -24,7 +24,7 @@ from tuiapp.view.profile import GLYPHS, latest, lines
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 STEPS = 10
-"""Of one press of the key."""
+"""Steps that one press of the key profiles."""
 
 
 class ProfileScreen(CoveredScreenFix[None]):

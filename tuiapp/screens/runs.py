@@ -211,7 +211,7 @@ class RunsScreen(RefusingScreen[None]):
         """Keys of the groups that are open while the others are folded."""
         self._chosen_objective = Objective(view.objective, view.rises)
         self._objectives = Objectives({})
-        """Of the listed runs."""
+        """The objectives of the listed runs."""
         self._stopping: set[RunDir] = set()
         self._offered: frozenset[str] = frozenset()
 

@@ -41,7 +41,7 @@ PATIENCE_S = 0.5
 
 
 class RunsCharts(Container):
-    """As many charts as there is room for; what they show is remembered, but for the first, which has the objective."""
+    """The runs' charts, as many as there is room for; what they show is remembered, but for the objective's."""
 
     BINDING_GROUP_TITLE = "Charts"
 

@@ -40,7 +40,7 @@ SLICE_CELLS = 38
 SLICE_SHARE = 5
 """A slice has a line of so many of the screen's at least."""
 FRAME_ROWS = 8
-"""Of the headings, the slices' axis and the footer."""
+"""Rows of the headings, the slices' axis and the footer."""
 
 PRUNED_WORDS = f"{SIGNS['stopped'].symbol} pruned"
 

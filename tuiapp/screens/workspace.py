@@ -39,7 +39,7 @@ class Charted(NamedTuple):
 
     runs: Sequence[RunInfo] = ()
     places: Mapping[RunDir, int] = {}
-    """Of their letters and colours."""
+    """Run → the index of its letter and colour."""
     groups: Mapping[int, str] = {}
     """Names of those that have a place together."""
     unlike: Sequence[int] = ()

@@ -29,7 +29,7 @@ class ExactPainting(Screen[T]):
 
 class ExactCompositor(Compositor):
     last: ClassVar[ExactCompositor | None] = None
-    """That which has painted last."""
+    """The compositor that has painted last."""
 
     def __init__(self) -> None:
         super().__init__()

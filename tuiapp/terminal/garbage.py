@@ -13,7 +13,7 @@ NEW_OBJECTS = 5_000
 """New objects that trigger a collection."""
 
 NEW_WHILE_ANSWERING = 100_000
-"""The same while a key is answered: enough for some ten layouts, if a key is held down."""
+"""New objects before a collection while a key is answered: enough for some ten layouts, if a key is held down."""
 
 REST_S = 2.0
 """After so long without a key nobody waits for an answer."""

@@ -14,7 +14,7 @@ from tuiapp.trainers.config.options import read_number
 from tuiapp.trainers.contract.mailbox import MOST_STEPS
 
 MOST_DIGITS = 9
-"""Of a count."""
+"""Most digits of a count."""
 
 
 class Names(Collection[str]):

@@ -11,7 +11,7 @@ from tuiapp.library import manual
 from tuiapp.trainers.config.options import suggest
 
 MOST_LINES = 3
-"""Of a section that a search prints."""
+"""Most lines of a section that a search prints."""
 
 
 def show(options: Namespace) -> int:

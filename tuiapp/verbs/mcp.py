@@ -160,7 +160,7 @@ def make_server(directory: Path, main: Main, *, may_launch: bool, outside: bool 
     async def queue_run(
         source: str, settings: dict[str, str] | None = None, name: str = "", group: str = "", arguments: str = ""
     ) -> str:
-        """As launch, but the run waits in the queue until its devices are free."""
+        """Launches a run as `launch` does, but it waits in the queue until its devices are free."""
         return await verb("queue", "add", *_described(source, settings, name, group), *_passed(arguments))
 
     @tool(annotations=changes)

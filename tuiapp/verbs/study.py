@@ -39,7 +39,7 @@ from tuiapp.view.study import (
 from tuiapp.view.table import plain_table
 
 PLAIN_WIDTH = 80
-"""Of slices where no terminal says how wide it is."""
+"""Width of slices where no terminal says how wide it is."""
 
 
 def list_studies(options: Namespace) -> int:

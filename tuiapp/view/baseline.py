@@ -12,7 +12,7 @@ from tuiapp.view.table import Column, Figure
 MINUS = "−"
 
 LEAST_CELLS = 9
-"""Of a difference."""
+"""Least cells of a difference."""
 
 
 def against(column: Column[RunInfo], baseline: RunInfo) -> Column[RunInfo]:

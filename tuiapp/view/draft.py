@@ -53,7 +53,7 @@ from tuiapp.trainers.state.text import format_bytes, join_words, plural, sanitiz
 Figure = TypeVar("Figure")
 
 CHECKED_RUNS = 64
-"""Of a sweep that is edited: all are checked when it is launched."""
+"""Most runs that are checked of a sweep that is edited: all are checked when it is launched."""
 TEXTS = {"mesh", "devices_per_node", "shares", "normalize"}
 """Keys whose texts a plan reads: there is none while one of them is unreadable."""
 OF_AN_EPOCH = {"dataset", "global_batch_size", "per_device_batch_size"}

@@ -26,13 +26,13 @@ from tuiapp.view.run_values import own_values
 from tuiapp.view.table import Column, Figure, in_order
 
 MOST_CELLS, NARROW_CELLS = 22, 12
-"""Of a column that a group's mean and deviation widen: with and without whose it is."""
+"""Most cells of a column that a group's mean and deviation widen: with and without the name of the best run."""
 
 MEASURED = 50
 """Groups whose cells make a column wider."""
 
 MOST_TEXT = 18
-"""Of a list of texts in which a group's runs differ."""
+"""Most cells of a list of texts in which a group's runs differ."""
 
 LEAST_NAME = 4
 """Characters of whose result it is."""
@@ -51,21 +51,21 @@ class RunGroup:
     """Two runs or more."""
 
     key: str
-    """The same while runs come and go, and in the next session."""
+    """The group's key: the same while runs come and go, and in the next session."""
     name: str
-    """As the user calls it; "" if only the seed tells its runs apart."""
+    """The name that the user gave it; "" if only the seed tells its runs apart."""
     rows: tuple[Row, ...]
     is_alike: bool
     """Whether its runs differ in their seed alone: the means of what they came to say something."""
 
     @cached_property
     def infos(self) -> tuple[RunInfo, ...]:
-        """Its runs, in the order of its rows."""
+        """Returns the group's runs, in the order of its rows."""
         return tuple(info for row in self.rows for info in runs_of(row))
 
     @cached_property
     def counted(self) -> Sequence[RunInfo]:
-        """Those whose results make its own: the completed ones, all while none has completed."""
+        """Returns the runs whose results make the group's: the completed ones, all while none has completed."""
         return [info for info in self.infos if info.status == "completed"] or self.infos
 
 
@@ -90,7 +90,7 @@ class ListRow:
 
     @property
     def id(self) -> RunDir | str:
-        """The same while the row's values change."""
+        """Identifies the row while its values change."""
         return self.group.key if self.group else self.infos[0].directory
 
 
@@ -314,7 +314,7 @@ def range_words(values: Sequence[float], words: Callable[[float], str]) -> str:
 
 
 def came_to_row(row: Row, figure: Figure[RunInfo], most: int = sys.maxsize) -> str:
-    """As `came_to`, of a run its value."""
+    """Returns what a row came to: of a group as `came_to`, of a run its value."""
     return came_to(row, figure, most) if isinstance(row, RunGroup) else figure.words(figure.value(row))
 
 

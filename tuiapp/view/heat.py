@@ -18,7 +18,7 @@ from tuiapp.trainers.state.signs import Condition
 from tuiapp.view.devices.drawing import Line, Shade, Span, line
 
 GLYPHS = ".:-=+*#%@"
-"""Of a cell's level, from the least value to the greatest."""
+"""Glyphs of a cell's level, from the least value to the greatest."""
 LEVELS = len(GLYPHS)
 EMPTY, BROKEN = -1, LEVELS
 """Levels of a cell without a value, and of one whose value was not finite."""
@@ -44,7 +44,7 @@ class Member(NamedTuple):
 class Row(NamedTuple):
     label: str
     places: range
-    """Of its members among all."""
+    """The indices of its members among all."""
     values: Floats
     """One a column: of several members the mean or, with one that stands out, that one's; inf if it was not finite."""
     culprit: Member | None = None

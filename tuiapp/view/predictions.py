@@ -26,7 +26,7 @@ class Confusion(NamedTuple):
     predicted: str
     examples: int
     share: float
-    """Of the class's examples."""
+    """The share of the class's examples."""
 
 
 def class_name(found: Predictions, label: int) -> str:

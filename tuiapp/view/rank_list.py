@@ -143,7 +143,7 @@ CONDITIONS: dict[NodeStatus, Condition] = {
     "silent": Condition("silent", "warning"),
     "lost": Condition("lost", "error"),
 }
-"""Of nodes that are not connected."""
+"""State of a node that is not connected → its sign."""
 
 
 def _on_node(state: RunState, node: int, condition: Condition) -> Condition:

@@ -59,13 +59,13 @@ BEST = "best"
 """The column of what runs are best by, where that is not the same for all."""
 
 MOST_BEST = 18
-"""Its cells."""
+"""Most cells of the best value."""
 
 DISK = "disk"
 """The column of what runs take on the disk, which is measured where it is asked for."""
 
 BAR_CELLS = 8
-"""Of a run's progress."""
+"""Cells of the bar of a run's progress."""
 
 NEWEST = "started"
 """The column that runs are sorted by at first."""
@@ -527,7 +527,7 @@ def objective_words(objective: Objective, infos: Iterable[RunInfo]) -> str:
 
 
 def objectives_words(objectives: Objectives, infos: Iterable[RunInfo]) -> str:
-    """As `objective_words`, of runs of several kinds of data."""
+    """Says the objectives of runs of several kinds of data."""
     of_kind: dict[Objective, list[RunInfo]] = {objective: [] for objective in objectives.distinct}
     for info in infos:
         if objective := objectives.of(info):

@@ -53,13 +53,13 @@ MOST_DIFFERING = 6
 MAX_ENVIRONMENT_BYTES = 1 << 20
 
 KEPT_TEXTS = 1024
-"""Of a key's column: lists are drawn anew with each key that is pressed."""
+"""Texts of a key's column that are cached: lists are drawn anew with each key that is pressed."""
 
 SHORT = {"best test/accuracy": "best acc", "best test/loss": "best loss"}
 """Titles of columns."""
 
 MOST_CELLS = 18
-"""Of a key's column."""
+"""Most cells of a key's column."""
 
 MOST_ASKED = 100
 """Runs that are looked at for the metrics that they report."""

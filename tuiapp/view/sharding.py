@@ -13,7 +13,7 @@ WEIGHT = "parameter "
 """What a weight's name begins with."""
 
 MOST_SIZES = 6
-"""Of unequal parts of a batch that are named one by one."""
+"""Most unequal parts of a batch that are named one by one."""
 
 
 def split_words(array: ArrayState) -> str:

@@ -27,7 +27,7 @@ class Sheet:
     cells: list[tuple[str, ...]]
     """A row's, as they are shown."""
     facts: list[dict[str, object]]
-    """The same rows as plain values."""
+    """The rows as plain values."""
     notes: list[str]
     """What the figures are, and what is missing."""
 

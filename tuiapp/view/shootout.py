@@ -1,4 +1,4 @@
-"""The same training on several backends: a row for each, from the runs of a shoot-out, in words."""
+"""A shoot-out in words: the same training on several backends, a row for each."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
 
 ROWS = 8
-"""Of a slice."""
+"""Rows of a slice."""
 SEED = "seed"
 LEAST_FACTORS, FACTOR = 3, 10.0
 """Values at least, and how many times the least the greatest is, where they may be apart by factors."""
@@ -44,7 +44,7 @@ KIND_WORDS = {"scale": "scaling study", "shootout": "shoot-out"}
 class Trial:
     info: RunInfo
     values: dict[str, object]
-    """Of the swept keys."""
+    """The values of the swept keys."""
     objective: float | None
 
     @property
@@ -81,11 +81,11 @@ class StudyState:
     ended: str = ""
     """How a search ended, or why it waits, in words."""
     log_keys: frozenset[str] = frozenset()
-    """Those whose values are apart by factors."""
+    """The keys whose values are apart by factors."""
 
     @property
     def drawn_keys(self) -> Sequence[str]:
-        """Those that the objective is drawn against: seeds are repetitions."""
+        """Returns the keys that the objective is drawn against: seeds are repetitions."""
         return [key for key in self.keys if key != SEED] or self.keys
 
     @property
@@ -208,7 +208,7 @@ def ranked_rows(state: StudyState) -> list[Row]:
         return rows
 
     def standing(row: Row) -> tuple[bool, float]:
-        """Those that have completed come first: no other is the best."""
+        """Sorts rows: those that have completed come first, as no other is the best."""
         counted = row.counted if isinstance(row, RunGroup) else (row,)
         spread = Spread.of(map(objective.value, counted))
         is_whole = spread is not None and any(info.status == "completed" for info in counted)

@@ -32,7 +32,7 @@ class Figure(Generic[Row]):
     deviation: Callable[[float], str] | None = None
     """Formats a standard deviation; None for as the values."""
     rises: bool | None = None
-    """Of the best that rows have had whether more is better; None of other results."""
+    """Whether more is better; None if the column is no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Column(Generic[Row]):
     """In cells."""
     cell: Callable[[Row], str]
     rank: int = 0
-    """Of columns that do not all fit, those with the lowest ranks are kept."""
+    """Priority of the column: where not all fit, those with the lowest ranks are kept."""
     left: bool = False
     """Whether its text is at the left."""
     most: int = 0
-    """Its greatest width where its cells are longer than `width`."""
+    """The column's greatest width where its cells are longer than `width`."""
     widens: Callable[[Row], bool] | None = None
     """Whether a row's cell counts for that; None for all."""
     name: str = ""
@@ -58,7 +58,7 @@ class Column(Generic[Row]):
     falls: bool = False
     """Whether rows sorted by it are in descending order."""
     figure: Figure[Row] | None = None
-    """Its values, where they are results; of a row that has another value there, such as a key's, None."""
+    """The column's values, where they are results; None for a row that has another value there, such as a key's."""
     part: Callable[[Row], tuple[int, Column[Row]]] | None = None
     """Which part of the rows a row is in, and its column there, if they are sorted in parts; None: they are not."""
     together: Callable[[Sequence[Row]], str] | None = None

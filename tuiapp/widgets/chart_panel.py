@@ -32,7 +32,7 @@ REDRAW_S = 1.0
 """Between two drawings while the curves grow by less than a point."""
 
 MOST_SHARE = 0.03
-"""Of a core, for drawing all charts of a screen: with hundreds of ranks they are drawn less often."""
+"""Share of a core for drawing all charts of a screen: with hundreds of ranks they are drawn less often."""
 
 GROWN_PER_S, OTHERS_PER_S = 4.0, 3.0
 """Most drawings of all charts of a screen, of those that have grown by a point and of others."""

@@ -44,7 +44,7 @@ ADVANCED = "Advanced"
 SEARCHES = f"set {TRIALS.label} for a search"
 
 BORDER_CELLS = 6
-"""Of the border beside its subtitle."""
+"""Cells of the border beside its subtitle."""
 
 
 class FoldLine(Static, can_focus=True):

@@ -56,7 +56,7 @@ class DevicePanel(TextPanel, NodeScroll):
         self._is_sorted = False
         """Whether the user has chosen the key; else it is the first: that of GPUs once their processes are known."""
         self.processes: Sequence[ProcessRow] = ()
-        """Those that a large panel lists."""
+        """The processes that a large panel lists."""
         self._lists_all = False
         """Whether a large panel lists all nodes, and shows none."""
         self._opened: int | None = None

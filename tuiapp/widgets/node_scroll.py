@@ -49,9 +49,9 @@ class NodeScroll(VerticalScroll):
 
         node: int
         line: int
-        """Its first line, in which its name is."""
+        """The group's first line, which has its name."""
         count: int = 1
-        """Of its lines, those of its ranks or devices included."""
+        """The group's lines, those of its ranks or devices included."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -26,7 +26,7 @@ from tuiapp.widgets.path_suggester import PathSuggester
 COMPLETED = {"script": ".py", "program": "", "directory": "/", "weights": ".safetensors"}
 """How the names end that complete a path: no file's ends with "/"."""
 ENDINGS = {**{prefix: source.ending for prefix, source in SOURCES.items()}, TENSORBOARD: "/"}
-"""The same after a prefix."""
+"""Prefix → the ending of the paths after it."""
 
 SEVERAL = "several are a sweep: A, B or A..B"
 

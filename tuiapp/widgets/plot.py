@@ -72,7 +72,7 @@ class Plot(Widget):
         self._cells: Cells | None = None
         self._axes: list[str] = []
         self._labels: dict[int, tuple[str, int]] = {}
-        """Of a heat map's rows, each with its ink."""
+        """Row of a heat map → its label and ink."""
         self._axes_of: object = None
         self._lines: Sequence[int] = ()
         """Rows of the grid."""

@@ -65,7 +65,7 @@ class PredictionsPanel(TextPanel):
 
     @staticmethod
     def _pictures(state: RunState) -> list[Media]:
-        """Those of the worst examples of the evaluation that is shown."""
+        """Returns the pictures of the worst examples of the evaluation that is shown."""
         kept = state.media.get(WORST_EXAMPLES)
         step = state.predictions.step if state.predictions else None
         return [one for one in kept.files if one.step == step] if kept else []

@@ -28,7 +28,7 @@ from tuiapp.widgets.colors import MUTED, TONES
 from tuiapp.widgets.text_view import TextView
 
 OWN_TONES: dict[str, Severity] = {"stopped": "warning", "lost": "error"}
-"""Of states that are more serious on a run's own screen than in a list."""
+"""State → severity, where that is higher on a run's own screen than in a list."""
 
 
 class RunHeader(TextView):

@@ -110,7 +110,7 @@ class RunTable(ScrollView, can_focus=True):
         self._baseline: RunDir | None = None
         self._offered: Sequence[Column[ListRow]] = ()
         self._columns: list[Column[ListRow]] = []
-        """Those of the offered ones that fit."""
+        """The offered columns that fit."""
 
     @property
     def row(self) -> ListRow | None:
@@ -189,7 +189,7 @@ class RunTable(ScrollView, can_focus=True):
         self._go(place if place >= 0 else len(self.rows) - 1)
 
     def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
-        """Its rows, and the columns' titles."""
+        """Returns the rows and the columns' titles."""
         found, left = list[tuple[Offset, Callable[[], object]]](), MARK_CELLS
         for column in self._columns:
             place = left if column.left else left + column.width - min(column.width, len(column.title))

@@ -40,7 +40,7 @@ INPUTS = ("batch", "labels")
 """Arrays that each step has anew, split as the first one."""
 
 MOST_LETTERS = 16
-"""That anyone can tell apart; the parts of more devices are shown by node."""
+"""Most letters that anyone can tell apart; the parts of more devices are shown by node."""
 
 LEAST_TOLD_CELLS = 24  # of what is exchanged, beside the names of the parts
 LEAST_BAR_CELLS = 4  # with what a device holds of each kind beside it

@@ -24,7 +24,7 @@ Text: TypeAlias = Sequence[Content] | Callable[[int], Sequence[Content]]
 
 
 class TextView(Widget):
-    """As high as its lines; those that are too long are cut.
+    """A view as high as its lines; those that are too long are cut.
 
     A `Static` renders all its lines whenever one has changed, also those that are out of sight.
     """

@@ -146,7 +146,7 @@ def of_this_process(array: Array) -> list[Array]:
 
 
 def own_rows(size: int, split: NamedSharding) -> slice:
-    """Those of this process's devices, of so many that are split; several processes may have the same."""
+    """Returns the rows of this process's devices, of so many that are split; several processes may have the same."""
     if jax.process_count() == 1:
         return slice(0, size)
     parts = [index[0].indices(size) for index in split.addressable_devices_indices_map((size,)).values() if index]

@@ -30,7 +30,7 @@ class LossScale(NamedTuple):
 
 
 def first_loss_scale(config: RunConfig) -> LossScale | None:
-    """That before the first step; None with another precision than float16."""
+    """Returns the scale before the first step; None with another precision than float16."""
     if config.precision != "float16":
         return None
     return LossScale(jnp.float32(FIRST), jnp.int32(0), jnp.int32(0))
@@ -42,7 +42,7 @@ def to_save(by: LossScale) -> dict[str, npt.NDArray[Any]]:
 
 
 def restored(by: LossScale | None, saved: Saved) -> LossScale | None:
-    """That of a checkpoint; as it is if the run was not in float16, or is not any more."""
+    """Returns a checkpoint's scale; the present one if the run was not in float16, or is not any more."""
     kept = saved.part(LOSS_SCALE)
     return by if by is None or not kept else LossScale(**{name: jnp.array(one) for name, one in kept.items()})
 

@@ -17,7 +17,7 @@ from tuiapp.trainers.sources.own_loss import LOSS, Own, Score, fitting
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Of logits, [batch, classes], and labels, int32 [batch], or both with an axis of tokens; static in a program."""
+    """The losses of logits, [batch, classes], and labels, int32 [batch], or of both with an axis of tokens."""
 
     own: Own
     cross_entropy: Callable[..., Array]

@@ -57,10 +57,10 @@ class DeviceMesh:
         # Node by node, as their processes take their parts of a batch.
         self.mesh = Mesh(np.array(devices).reshape(plan.mesh[: len(axes)]), axes)
         self.split = NamedSharding(self.mesh, P("batch"))
-        """Of a batch."""
+        """The sharding of a batch."""
         self.whole = NamedSharding(self.mesh, P())
         self.each = NamedSharding(self.mesh, P(axes))
-        """Of a value of each device."""
+        """The sharding of a value of each device."""
         self._model = config.model
         self._rules = mesh_rules(config.model) if config.model.startswith(PY) else MODELS[config.model].rules
         self.why_not: dict[str, str] = {}
@@ -169,5 +169,5 @@ def exchanged(program: str) -> dict[str, dict[str, int]]:
 
 
 def array_bytes(dtype: str, shape: str) -> int:
-    """Of an array by XLA's words: "f32" and "2,8"."""
+    """Returns the bytes of an array by XLA's words: "f32" and "2,8"."""
     return DTYPE_BYTES.get(dtype, 4) * prod(int(size) for size in shape.split(",") if size)

@@ -43,7 +43,7 @@ PARAMS = "params."
 class TrainState(train_state.TrainState):
     batch_stats: Any
     average: Any
-    """Of the parameters, which is what is evaluated; empty without `ema`."""
+    """The parameters' averages, which are evaluated; empty without `ema`."""
     loss_scale: LossScale | None
     """In float16."""
     seed: Array

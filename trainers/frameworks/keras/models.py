@@ -83,7 +83,7 @@ def own(value: str, shape: Shape, classes: int) -> keras.Model:
 
 
 def rescaled(model: keras.Model, shape: Shape) -> keras.Model:
-    """The same model for images from 0 to 255."""
+    """Returns the model for images from 0 to 255."""
     return before(model, shape, [layers.Rescaling(1 / 255, dtype="float32", name="rescaling")])
 
 
@@ -94,7 +94,7 @@ def normalizing(by: Normalization) -> layers.Layer:
 
 
 def before(model: keras.Model, shape: Shape, prepended: list[layers.Layer]) -> keras.Model:
-    """The same model behind some layers."""
+    """Returns the model with some layers before it."""
     images = x = keras.Input(shape, dtype="float32", name="images")
     for layer in prepended:
         x = layer(x)

@@ -27,7 +27,7 @@ def named_parameters(model: gluon.Block) -> Parameters:
 
 
 def trained(parameters: Parameters) -> Parameters:
-    """Those with a gradient, in the order of their numbers in the optimizer."""
+    """Returns the parameters with a gradient, in the order of their numbers in the optimizer."""
     return {name: one for name, one in parameters.items() if one.grad_req != "null"}
 
 

@@ -13,7 +13,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 
 
 class Average:
-    """Of a model's parameters, from their present values on, where `ema` says so; of none otherwise.
+    """The average of a model's parameters, from their present values on, where `ema` says so; of none otherwise.
 
     Buffers, such as BatchNorm's running statistics, are those of the model. Of parameters that are split over the ranks
     each rank averages its part. Those of bfloat16 and float16 have an average in float32: in their own type most of its

@@ -19,7 +19,7 @@ DEFAULT_GROUP = "0"
 
 
 def collectives() -> Collectives | None:
-    """Those of the default process group; None if the recorder is switched off, or PyTorch has none."""
+    """Returns the default process group's collectives; None if the recorder is off, or PyTorch has none."""
     # NCCL has a recorder of its own.
     name = "_dump_nccl_trace_json" if dist.get_backend() == "nccl" else "_dump_fr_trace_json"
     dump = getattr(torch._C._distributed_c10d, name, None)

@@ -35,7 +35,7 @@ def uses_cuda_graphs(config: RunConfig) -> bool:
 
 
 def compile_model(model: Called, *, cuda_graphs: bool) -> Called:
-    """The same model, or function, compiled on its first call; parameters and buffers stay those of the original."""
+    """Returns the model, or function, compiled on its first call; parameters and buffers stay those of the original."""
     # Dropout draws as it does uncompiled. Options exclude mode="reduce-overhead", which sets just the second one.
     options: dict[str, str | int | bool | Callable[..., Any]] = {
         "fallback_random": True,

@@ -12,7 +12,7 @@ Key = TypeVar("Key")
 
 
 def by_type(tensors: Mapping[Key, Tensor]) -> Iterable[dict[Key, Tensor]]:
-    """Those of each type, which one tensor can hold, in their order."""
+    """Groups tensors by type, in their order: one tensor can hold those of a type."""
     found: dict[torch.dtype, dict[Key, Tensor]] = {}
     for key, tensor in tensors.items():
         found.setdefault(tensor.dtype, {})[key] = tensor

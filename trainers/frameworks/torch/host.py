@@ -69,6 +69,6 @@ def to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def _as_array(tensor: Tensor) -> npt.NDArray[Any]:
-    """The same memory, of the host."""
+    """Returns an array over the same memory of the host."""
     # PyTorch gives NumPy no bfloat16.
     return tensor.view(torch.int16).numpy().view(BFLOAT16) if tensor.dtype == torch.bfloat16 else tensor.numpy()

@@ -25,11 +25,11 @@ def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean", smoot
 
 @dataclass(frozen=True)
 class Losses:
-    """Of logits, [batch, classes], and labels, int64 [batch], or both with an axis of tokens."""
+    """The losses of logits, [batch, classes], and labels, int64 [batch], or both with an axis of tokens."""
 
     own: Own = NOTHING
     smoothing: float = 0.0
-    """Of labels, in training."""
+    """Label smoothing in training."""
 
     def mean(self, logits: Tensor, labels: Tensor) -> Tensor:
         """What training minimizes, float32 []."""

@@ -385,9 +385,9 @@ class Placed(NamedTuple):
     """What a step takes, for `TrainingSet.batch`."""
 
     rows: Tensor
-    """Its examples' numbers, int64 [batch]."""
+    """The examples' numbers, int64 [batch]."""
     taken: Tensor
-    """Those, or [batch, 2] with each example's partner in a mixture."""
+    """The same numbers, or [batch, 2] with each example's partner in a mixture."""
     read: Tensor | Filled | None
     """The images of `taken` on the host, if they are read."""
     draws: Draws

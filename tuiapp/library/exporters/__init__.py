@@ -30,7 +30,7 @@ class Exporter:
     module: str
     """In this package."""
     suffix: str = ""
-    """Of its files; "" if it writes a directory of metrics."""
+    """The suffix of its files; "" if it writes a directory of metrics."""
     is_text: bool = False
     """Whether the module has `write_rows(file, run, what)`, too, for a terminal or a pipe."""
     package: str = ""

@@ -40,7 +40,7 @@ from tuiapp.view.devices.drawing import (
 class GpuView:
     gpu: GpuState
     ranks: tuple[RankState, ...]
-    """Those on it, or on one of its MIG instances; none for a GPU that is not the run's."""
+    """The ranks on it, or on one of its MIG instances; none for a GPU that is not the run's."""
     places: dict[int, int]
     """Rank → index of its device among those of the run, which gives the letter."""
     condition: Condition | None
@@ -67,13 +67,13 @@ class GpuView:
 
     @property
     def place(self) -> int | None:
-        """Of the first rank's device; None where there is no rank, or each MIG instance has its own."""
+        """The index of the first rank's device; None where there is no rank, or each MIG instance has its own."""
         known = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
         return min(known, default=None) if not self.gpu.sample.mig else None
 
     @property
     def mark(self) -> Span:
-        """Its letter in its colour, or a blank."""
+        """Returns the device's letter in its colour, or a blank."""
         return letter_span(self.place)
 
     @property
