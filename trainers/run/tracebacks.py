@@ -43,6 +43,9 @@ _CHAIN = (
     "During handling of the above exception, another exception occurred:",
 )
 
+_IGNORED = re.compile(r"Exception ignored (in|while)\b")
+"""Before the traceback of one that ends nothing, as of a `__del__` at the interpreter's end."""
+
 _MEMBER = re.compile(r"^ *(?P<deeper>\+-)?\+-+ (\d+|\.\.\.) -+$")
 _MEMBERS_END = re.compile(r"^ *\+-+$")
 _BAR = re.compile(r"^ *\| ?")
@@ -98,7 +101,11 @@ def find_traceback(text: str) -> ScriptError | None:
     """The last traceback of a text, with those that it followed from; None if there is none."""
     written = text.rpartition(_FAULT)[0] or text
     lines = [line.rstrip() for line in _PREFIX.sub("", ESCAPES.sub("", written)).splitlines()]
-    headers = [number for number, line in enumerate(lines) if _PLAIN.match(line) or _BOX.search(line)]
+    headers = [
+        number
+        for number, (before, line) in enumerate(zip(["", *lines], lines, strict=False))
+        if (_PLAIN.match(line) or _BOX.search(line)) and not _IGNORED.search(before)
+    ]
     while headers:
         start = headers.pop()
         error, end = _read_box(lines, start) if _BOX.search(lines[start]) else _read_plain(lines, start)

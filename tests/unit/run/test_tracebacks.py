@@ -39,6 +39,7 @@ FAILING = {
         "KeyError: 'a'",
         3,
     ),
+    "then ignored": ("class A:\n  def __del__(self): raise OSError('in del')\na = A()\n1/0", "ZeroDivisionError", 3),
     "syntax": ("x = (", "SyntaxError: '(' was never closed", 2),
     "indentation": ("if 1:\nx = 1", "IndentationError: expected an indented block", 2),
     "deep": ("def f(n): return f(n + 1)\nf(0)", "RecursionError: maximum recursion depth", 3),
