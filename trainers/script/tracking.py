@@ -559,6 +559,15 @@ def _first() -> Run:
         return _run
 
 
+def _begin_anew() -> None:
+    """Another thread may have held the lock, which a forked child does not have."""
+    global _beginning
+    _beginning = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def _is_starting() -> bool:
     """Whether this process is a worker that imports the script, which does then what only the first one should."""
     return bool(getattr(current_process(), "_inheriting", False))
@@ -726,9 +735,6 @@ def _end_present(error: BaseException | None) -> None:
 
 def _abandon() -> None:
     """A forked child reports over a connection of its own, which its first value makes."""
-    global _beginning
-    # Another thread may hold it, which the child does not have.
-    _beginning = threading.RLock()
     if _run is not None and not _run.finished:
         _run.finished = True
         _run._said.clear()

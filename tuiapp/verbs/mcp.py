@@ -183,7 +183,10 @@ def make_server(directory: Path, main: Main, *, may_launch: bool, outside: bool 
 
     @tool(annotations=stops)
     async def stop(run: str) -> str:
-        """Stops a live run: it saves a checkpoint and ends. One that waits in the queue is cancelled."""
+        """Stops live runs: each saves a checkpoint and ends. Those that wait in the queue are cancelled.
+
+        run: an id or a name, a group's name, or a filter as of list_runs with a comparison (`tag:sweep`).
+        """
         return await verb("stop", "--", *named(run))
 
     return server
