@@ -249,6 +249,8 @@ class Curves:
     zero: StepZero = field(default_factory=StepZero)
     evaluated: int = 0  # last step of an evaluation; 0 for none
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by the step that was reached
+    behind: dict[str, SampledCurve] = field(default_factory=dict)
+    """Metric whose first step others had passed, as one that counts epochs -> the second of the run of each report."""
     _count: int = 0  # curves, …
     _promised: int = 0  # … and the buckets that they may come to have
     _ranks: dict[int, RankCurves] = field(default_factory=dict)
@@ -300,7 +302,7 @@ class Curves:
         begun = self.attempts.present
         assert begun is not None
         self.timeline.begin(begun.time, step)
-        for sampled in self.utilization.values():
+        for sampled in (*self.utilization.values(), *self.behind.values()):
             sampled.truncate(step + 1)
         self.evaluated = min(self.evaluated, step)
         self.epochs.begin(begun, step)
@@ -324,12 +326,16 @@ class Curves:
         self.gaps.add(event)
         self.epochs.add(event)
         self.zero.add(event)
-        own = self._of(event.rank)
+        own, last_step = self._of(event.rank), event.last_step
         if event.values.keys() <= own.names:
             own.add(event)
-        elif (admitted := self._admit(event, own)) is not None:
-            own.add(admitted)
-        last_step = event.last_step
+        else:
+            new = event.values.keys() - self.names.keys() if last_step < self.timeline.steps[-1] else ()
+            if (admitted := self._admit(event, own)) is not None:
+                own.add(admitted)
+                self.behind |= {name: SampledCurve() for name in new if name in self.names}
+        for name in self.behind.keys() & event.values.keys() if self.behind else ():
+            self.behind[name].add_again(last_step, self.timeline.second(event.time))
         if not self.resuming:
             leads = event.rank == 0 and STEP_TIME in event.values
             self.timeline.add(event.time, last_step, *(timed(event, self._warm_after) if leads else ()))
@@ -371,6 +377,7 @@ class Curves:
         found.attempts, found.timeline, found.gaps, found.epochs = self.attempts, self.timeline, self.gaps, self.epochs
         found.earlier, found.steps_per_epoch, found.zero = self.earlier, self.steps_per_epoch, self.zero
         found.evaluated, found.utilization, found._warm_after = self.evaluated, self.utilization, self._warm_after
+        found.behind = self.behind
         if (begun := self.attempts.present) is not None:
             found._scale, found._share = _joins(begun)
         own = found._of(ALL)
@@ -417,14 +424,14 @@ class Curves:
         count, called = labels_of(config)
         return {"examples": batch} | ({called: batch * count} if called else {})
 
-    def places(self, steps: Floats, axis: Axis) -> Floats:
-        """Maps steps to an axis: seconds of the run, epochs, examples, a metric's values, or the steps themselves."""
+    def places(self, steps: Floats, axis: Axis, name: str = "") -> Floats:
+        """Maps steps, of the metric `name` if given, to an axis: seconds, epochs, a metric's values, or the steps."""
         if axis in self.names and axis not in KNOWN and axis != EPOCH:
             return self.first(axis).at(steps)
         if per_step := self._per_step().get(axis):
             return steps * per_step
         if axis == "time":
-            return self.timeline.seconds(steps)
+            return self.behind[name].series.at(steps) if name in self.behind else self.timeline.seconds(steps)
         if axis == "epoch":
             reported = self.reported_epochs
             return reported.places(steps) if reported else steps / (self.steps_per_epoch or NAN)
@@ -521,6 +528,12 @@ class SampledCurve:
         curve = cls()
         curve._capacity, curve._series = series.capacity, series
         return curve
+
+    def add_again(self, step: int, value: float) -> None:
+        """Adds a value in place of those of this step and later ones."""
+        if step <= (self._steps[-1] if self._steps else self._series.last_step if self._series else -1):
+            self.truncate(step)
+        self.append(step, value)
 
     def append(self, step: int, value: float) -> None:
         """Adds a value; steps never decrease except after `truncate`."""

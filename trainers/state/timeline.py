@@ -116,7 +116,7 @@ class Timeline:
         self.note(time)
         if step > self.steps[-1]:
             self.steps.append(step)
-            self.times.append(max(self.times[-1], self._second(time)))
+            self.times.append(max(self.times[-1], self.second(time)))
             self.timed.append(self.timed[-1])
             self.busy.append(self.busy[-1])
             if len(self.steps) > MARKS:
@@ -129,9 +129,9 @@ class Timeline:
         """Notes that the attempt went on until that time."""
         if self.start is None:
             self.start = time
-        self.end = max(self.end, self._second(time))
+        self.end = max(self.end, self.second(time))
 
-    def _second(self, time: float) -> float:
+    def second(self, time: float) -> float:
         return self.base + time - (self.start or time)
 
     def seconds(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:

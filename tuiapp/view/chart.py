@@ -169,11 +169,11 @@ def _value_at(curve: Curve, column: int) -> float | None:
 class Line:
     """Values of a metric that are to be drawn, with their places on the lower axis."""
 
-    def __init__(self, label: str, color: int, series: Series, curves: Curves, axis: Axis) -> None:
-        """`curves` knows the time and the epoch of each step."""
+    def __init__(self, label: str, color: int, series: Series, curves: Curves, axis: Axis, name: str) -> None:
+        """`curves` knows the time and the epoch of each step of the metric `name`."""
         self.label, self.color, self.series = label, color, series
-        self.places = curves.places(series.middles(), axis)
-        first, last = curves.places(np.array([series.first_step, series.last_step], float), axis).tolist()
+        self.places = curves.places(series.middles(), axis, name)
+        first, last = curves.places(np.array([series.first_step, series.last_step], float), axis, name).tolist()
         self.ends: tuple[float, float] = first, last
 
     @property
@@ -238,7 +238,8 @@ def build_comparison(
     `unlike`; more runs than there are letters are a band without a colour. `columns` and `rows` are as in
     `build_chart`. Runs without the metric are left out. `live`: some go on.
     """
-    lines = [Line(letter, color, curves[ALL, options.metric], curves, options.axis) for letter, color, curves in runs]
+    name, axis = options.metric, options.axis
+    lines = [Line(letter, color, curves[ALL, name], curves, axis, name) for letter, color, curves in runs]
     groups = len({line.color for line in lines})
     if groups == 1 and len(lines) > len(LETTERS) and lines[0].color not in unlike:
         return _build_band(lines, options, columns=columns, rows=rows, live=live)
@@ -316,7 +317,7 @@ def _axis_of(facts: Facts, curves: Curves, options: ChartOptions) -> Axis:
     by = facts.step_metric_of(options.metric) if options.axis == "step" else ""
     if not by or not (by == EPOCH or curves.first(by).never_falls):
         return options.axis
-    ends = curves.places(np.array([curves.first(options.metric).last_step], float), by)
+    ends = curves.places(np.array([curves.first(options.metric).last_step], float), by, options.metric)
     return by if np.isfinite(ends).all() else options.axis
 
 
@@ -361,7 +362,7 @@ def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:
     else:
         ranks = state.curves.ranks(options.metric)
         each = [(str(rank), rank, state.curves[rank, options.metric]) for rank in ranks]
-    return [Line(*one, state.curves, options.axis) for one in each if len(one[-1])]
+    return [Line(*one, state.curves, options.axis, options.metric) for one in each if len(one[-1])]
 
 
 def _reduce(
@@ -448,7 +449,7 @@ def _mark_evaluations(chart: Chart, state: RunState, options: ChartOptions, colu
     series = state.curves.first(name)
     if not len(series):
         return
-    line = Line(metric(name).group, BAND, series, state.curves, options.axis)
+    line = Line(metric(name).group, BAND, series, state.curves, options.axis, name)
     stride = ceil(len(series) / MAX_EVALUATIONS)
     places, values = line.places[::-1][::stride], _scaled(series.means()[::-1][::stride], options.log)
     if not chart.curves:

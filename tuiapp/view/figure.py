@@ -38,7 +38,7 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
     alone, shown = len(runs) == 1, metric(name)
     # Without a counterpart in evaluations it is drawn alone.
     names = dict.fromkeys((name, held_out_of(name, [one for *_, curves in runs for one in curves.names]) or name))
-    lines = [Line(each, place, curves[ALL, each], curves, "step") for _, place, curves in runs for each in names]
+    lines = [Line(each, place, curves[ALL, each], curves, "step", each) for _, place, curves in runs for each in names]
     chart = build_lines(lines, ChartOptions(name), columns=COLUMNS, rows=ROWS, extremes=alone)
     if not chart.curves:
         return ""

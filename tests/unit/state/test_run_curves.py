@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -24,8 +25,12 @@ from tuiapp.trainers.contract.metrics import (
     TEST_ACCURACY,
     TEST_LOSS,
 )
+from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL, MEAN_BUCKETS, Curves
+from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.known_metrics import KNOWN, UTILIZATION
+from tuiapp.trainers.state.run_state import RunState
+from tuiapp.trainers.state.snapshot import load, save
 from tuiapp.view.chart import ChartOptions, build_comparison
 from tuiapp.view.raster import rasterize
 
@@ -141,3 +146,23 @@ def test_curves_are_drawn_by_what_there_is() -> None:
     chart = build_comparison([("a", 0, own.joined())], ChartOptions("loss", "tokens"), columns=100, rows=10)
     assert chart.extent == (1000, 100_000)
     assert chart.place_words(4000.0) == "tokens 4,000"
+
+
+@pytest.mark.parametrize("by_rank", [True, False])
+def test_a_metric_whose_steps_are_epochs_is_drawn_by_when_it_was_reported(by_rank: bool, tmp_path: Path) -> None:
+    state = RunState(curves=Curves(by_rank=by_rank))
+    for step in range(1, 31):
+        apply(state, Metrics(rank=0, first_step=step, values={"loss": [1 / step]}, time=1000.0 + step))
+        if step % 10 == 0:
+            apply(state, Metrics(rank=0, first_step=step // 10, values={"val/f1": [0.5]}, time=1000.0 + step))
+    run = RunDir(tmp_path)
+    run.journal.write_bytes(b"x\n")
+    save(run, state, 2, b"x\n")
+    found = load(run)
+    assert found is not None
+    for curves in (state.curves, found.state.curves, state.curves.joined()):
+        assert curves.places(np.array([1.0, 2.0, 3.0]), "time", "val/f1").tolist() == [9, 19, 29]
+        assert curves.places(np.array([1.0, 2.0, 3.0]), "time", "loss").tolist() == [0, 1, 2]
+    again = Metrics(rank=0, first_step=2, values={"val/f1": [0.6]}, time=1040.0)
+    apply(state, again)
+    assert state.curves.places(np.array([1.0, 2.0]), "time", "val/f1").tolist() == [9, 39], "of a repeated one the last"
