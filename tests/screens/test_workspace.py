@@ -178,7 +178,8 @@ async def test_more_unlike_runs_than_letters_are_lines(tmp_path: Path) -> None:
         await until(pilot, lambda: app.is_drawn(1))
         await pilot.press(*["x", "down"] * 27)
         await until(pilot, lambda: app.is_drawn(27))
-        assert app.charts.grid.main.drawn.bands == []
+        chart = app.charts.grid.main.drawn
+        assert (chart.bands, {curve.label for curve in chart.curves}) == ([], {""})
         assert app.legend.startswith("━ 27 runs, a line each")
 
 

@@ -278,9 +278,10 @@ def _build_groups(
         chart.curves.append(replace(mean, label=label, color=color))
         if len(found) > 1:
             chart.bands.append(replace(band, label=label, color=color))
-    # Of many lines in one colour one has the letter.
-    lettered = list({curve.color: curve for curve in chart.curves}.values())
-    chart.marks = _letters(lettered) if len(lettered) > 1 else []
+    # Of many lines in one colour one has the letter; none of those for which there are no letters.
+    lettered = {curve.color: curve for curve in chart.curves if curve.color != BAND}
+    chart.marks = _letters([*lettered.values()]) if len(lettered) > 1 else []
+    chart.curves = [curve if curve is lettered.get(curve.color) else replace(curve, label="") for curve in chart.curves]
     _set_axes(chart, options, columns, rows)
     return chart
 
