@@ -33,6 +33,7 @@ from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 from tuiapp.trainers.script.aggregates import Aggregates
 from tuiapp.trainers.script.media import MediaQueue, Taken
+from tuiapp.trainers.script.saying import say
 
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000
@@ -144,7 +145,7 @@ class Client:
                 if monotonic() - self._moved_at > limit:
                     why = "the run's supervisor did not read" if self._sending else "a device did not deliver"
                     rows = self._unsent + sum(isinstance(item, tuple) for item in self.backlog)
-                    print(f"tuiapp: {rows:,} rows are not recorded: {why} for {limit:.0f} s", file=sys.stderr)
+                    say(f"{rows:,} rows are not recorded: {why} for {limit:.0f} s")
                     break
                 self._thread.join(0.1)
         elif not self.failed:
@@ -168,7 +169,7 @@ class Client:
             self.gate.release()
             self.backlog.clear()
         if self.failed:
-            print(f"tuiapp: {self.failed}; training continues, nothing more is reported", file=sys.stderr)
+            say(f"{self.failed}; training continues, nothing more is reported")
 
     def _answer_and_flush(self) -> None:
         messages = wire.control_messages(self._socket.fileno())
@@ -193,7 +194,7 @@ class Client:
             case wire.Agreed(step, stop, save):
                 self.gate.decide(step, stop=stop, save=save)
             case wire.Say(text):
-                print(f"tuiapp: {text}", file=sys.stderr)
+                say(text)
 
     def _flush(self) -> None:
         waiting = [self.backlog.popleft() for _ in range(len(self.backlog))]

@@ -5,12 +5,12 @@ The id that a script gives its run is a file in the run's directory; a run's own
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuiapp.trainers.config.files import printable, read_limited, write_atomically
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
+from tuiapp.trainers.script.saying import say
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def choose(runs_dir: Path, wanted: Wanted) -> RunDir | None:
         raise ResumeError(f'there is a run {wanted.id} already, which resume="never" rules out: {earlier.path}')
     if not wanted.resume:
         hint = 'to go on with that one: resume="allow"'
-        print(f"tuiapp: there is a run {wanted.id} already, {earlier.run_id}; this is another; {hint}", file=sys.stderr)
+        say(f"there is a run {wanted.id} already, {earlier.run_id}; this is another; {hint}")
         return None
     if not earlier.wait_until_over(END_S):
         raise ResumeError(f"{wanted.id or earlier.run_id} is live: another process reports to it, {earlier.path}")
@@ -105,7 +105,7 @@ def check_launched(launched: RunDir, wanted: Wanted, *, resumes: bool) -> bool:
     how = f"{how}; to go on with that one: tuiapp run --resume {earlier.run_id}"
     if wanted.resume in ("must", "never"):
         raise ResumeError(how)
-    print(f"tuiapp: {how}", file=sys.stderr)
+    say(how)
     return False
 
 

@@ -22,6 +22,7 @@ from tuiapp.trainers.contract.lock import take
 from tuiapp.trainers.contract.process_identity import identity, is_alive, start_time
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.wire import RUN_DIR
+from tuiapp.trainers.script.saying import say
 from tuiapp.trainers.state.status import known
 
 JOIN_TIMEOUT_S = 90.0
@@ -207,7 +208,7 @@ def find_run(runs_dir: Path, place: JobRank, begin: Callable[[JobRank], Recorder
                 if run.is_live() and (listens(listener) if listener else os.path.exists(run.address)):
                     if other := _other_process(place.rank, reporting):
                         text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
-                        print(f"tuiapp: {text}", file=sys.stderr)
+                        say(text)
                         number += 1
                         continue
                     os.pwrite(file, "\n".join([first, *reporting, own]).encode(), 0)

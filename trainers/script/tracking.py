@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 from tuiapp.trainers.contract.metrics import MAX_STEP
 from tuiapp.trainers.script.continuing import ResumeError, Wanted, read_wanted
 from tuiapp.trainers.script.exit_hooks import current_process, hook_exit
+from tuiapp.trainers.script.saying import say
 from tuiapp.trainers.script.values import MAX_ITEMS, Config, ReportedDict, facts, plain
 
 if TYPE_CHECKING:
@@ -410,7 +411,7 @@ class Run:
     def _say_once(self, text: str, about: str = "") -> None:
         if (about or text) not in self._said and len(self._said) < 20:
             self._said.add(about or text)
-            print(f"tuiapp: {text}", file=sys.stderr)
+            say(text)
 
 
 def _keep_of(value: Any) -> Callable[[Any], Any]:
@@ -509,7 +510,7 @@ def init(
     except ResumeError as error:
         raise error.with_traceback(None) from None
     except Exception as error:
-        print(f"tuiapp: nothing is reported: {error}", file=sys.stderr)
+        say(f"nothing is reported: {error}")
         _run = Run()
         with suppress(Exception):
             _run.config.update(config)
@@ -696,7 +697,7 @@ def _begin(
             )
         except StoppedError as error:
             # What its supervisor does to the ranks that it knows.
-            print(f"tuiapp: {error}: SIGTERM", file=sys.stderr)
+            say(f"{error}: SIGTERM")
             os.kill(os.getpid(), signal.SIGTERM)
             raise
         directory, part = recorder.run, read_plan(recorder.run.plan).part
@@ -705,7 +706,7 @@ def _begin(
         if recorder.apart:
             alone = f"the ranks of {f'node {part[0]}' if part else 'this node'} are a run of their own"
             text = f"{alone}, which a stop of the others does not reach: {recorder.apart}"
-            print(f"tuiapp: {text}", file=sys.stderr)
+            say(text)
             client.backlog.append(LogLine(rank=None, stream="run", text=text))
         if launched is not None:
             with suppress(OSError):
@@ -723,7 +724,7 @@ def _begin(
     elif place.rank == 0 or (part and place.first_of_part):
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
         which = f"the ranks of node {part[0]} of {part[1]}, a run of their own" if part else "this run"
-        print(f"tuiapp: to watch {which}: tuiapp attach {known_as}", file=sys.stderr)
+        say(f"to watch {which}: tuiapp attach {known_as}")
     hook_exit(_end_present, _abandon)
     return run
 
@@ -772,7 +773,7 @@ _names_said: set[str] = set()
 def _unsupported(name: str) -> Dropped:
     if name not in _names_said:
         _names_said.add(name)
-        print(f"tuiapp: {name} is not supported and has no effect", file=sys.stderr)
+        say(f"{name} is not supported and has no effect")
     return _dropped
 
 
