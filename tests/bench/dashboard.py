@@ -6,7 +6,7 @@ Takes about a minute.
   written to the terminal per second.
 - Meanwhile 56 keys, one after the other: from the key to the moment when the terminal has got what it asks for.
 - The same in the grid of all metrics, six charts on a page.
-- Drawing one frame of the chart, of eight ranks: with plotext, and with numpy's cells.
+- Drawing one frame of the chart, of eight ranks.
 
 Beside each figure of wall time stands the machine's load: on a busy machine it says little.
 """

@@ -22,7 +22,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 pytestmark = pytest.mark.by_hand
 
 VARIABLE = "TUIAPP_TEST_PYTHONS"
-OF_TUIAPP = ("textual", "plotext", "psutil", "tomlkit", "pooch")
+OF_TUIAPP = ("textual", "psutil", "tomlkit", "pooch")
 LIMIT_S = 900
 """What the slowest takes on a loaded machine; alone none takes more than 90 s on two cores."""
 

@@ -189,7 +189,7 @@ async def test_two_sizes_under_way_come_to_rest(
 
 
 def test_importing_the_app_is_light() -> None:
-    heavy = {"torch", "jax", "flax", "keras", "optax", "plotext", "numpy", "markdown_it", "tuiapp.screens.run"}
+    heavy = {"torch", "jax", "flax", "keras", "optax", "numpy", "markdown_it", "tuiapp.screens.run"}
     code = f"import sys, tuiapp.app; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

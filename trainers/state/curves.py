@@ -166,6 +166,15 @@ class RankCurves:
         self._give(name)
         return self._series.get(name) or _new_series(1)
 
+    def last(self, name: str) -> float | None:
+        """Returns a metric's last value, without adding what is queued if that has it."""
+        series, queues = self._series.get(name), [queue for queue in self._queues.values() if name in queue]
+        if len(queues) == 1 and (series is None or series.last_step <= queues[0].last_step):
+            value = queues[0].last(name)
+            if value == value:
+                return value
+        return self[name].last
+
     def __contains__(self, name: str) -> bool:
         # Without adding what is queued, where that changes nothing.
         known = self._series.get(name)
@@ -401,6 +410,10 @@ class Curves:
 
     def ranks(self, name: str) -> list[int]:
         return sorted(rank for rank, curves in self._ranks.items() if name in curves)
+
+    def last(self, rank: int, name: str) -> float | None:
+        """Returns the last value of a rank's metric."""
+        return self._ranks[rank].last(name) if rank in self._ranks else None
 
     def first(self, name: str) -> Series:
         return self[next((rank for rank in sorted(self._ranks) if name in self._ranks[rank]), ALL), name]

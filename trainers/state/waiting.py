@@ -63,6 +63,12 @@ class Queue:
             for name, joined in side.items():
                 _append(joined, (bounds or {})[name])
 
+    def last(self, name: str) -> float:
+        """Returns the value of the last step; NaN if there is none, or it follows from others or did not come last."""
+        if self._steps[-1] != self.last_step or name not in self._values:
+            return NAN
+        return self._bounds[2].get(name, self._values[name])[-1]
+
     def take(self, name: str, share: float = 0.0) -> Piece | None:
         """Returns what a curve does not have yet; None for nothing.
 

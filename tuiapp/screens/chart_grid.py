@@ -27,7 +27,7 @@ from tuiapp.view.heat import LEAST_MEMBERS
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
 
-TICK_S = 1.0
+TICK_S = 3.0
 """Interval at which charts are drawn that had news but were not due yet."""
 
 DRAW_BUDGET_S = 0.01

@@ -72,7 +72,7 @@ class RunSource:
         """Returns the metric's last value, the mean over the ranks."""
         curves = self._reader.state.curves
         ranks = curves.ranks(name) if self.rank is None else [self.rank]
-        values = [last for rank in ranks if (last := curves[rank, name].last) is not None]
+        values = [last for rank in ranks if (last := curves.last(rank, name)) is not None]
         return metric(name).format(sum(values) / len(values)) if values else ""
 
     def constant(self, name: str) -> float | None:

@@ -42,9 +42,6 @@ LEAST_ACROSS = 3
 MOST_MEASURED = 100
 """Names by which the columns of the list are as wide as they are."""
 
-LIST_S = 2.0
-"""Between two updates of these values."""
-
 
 class RunCharts(ChartGrid[ChartPanel]):
     """The run's charts, as many as there is room for."""
@@ -72,26 +69,16 @@ class RunCharts(ChartGrid[ChartPanel]):
         self._listed: Sequence[str] = ()
         """All metrics, the most important first, if there are more than charts."""
         self._most_lines = 0
-        self._has_values = False
-        """There are new ones to list."""
 
     def compose(self) -> ComposeResult:
         yield from super().compose()
         yield TextView(id="latest")
 
-    def on_mount(self) -> None:
-        self.set_interval(LIST_S, self._list_news)
-
     def lay_out(self) -> None:
         super().lay_out()
         self._list()
 
-    def _list_news(self) -> None:
-        if self._has_values:
-            self._list()
-
     def _list(self) -> None:
-        self._has_values = False
         self.query_one("#latest", TextView).update(self._latest)
 
     def _latest(self, width: int) -> list[Content]:
@@ -153,7 +140,7 @@ class RunCharts(ChartGrid[ChartPanel]):
         ):
             self._expected, self._best, self._live, self._chosen_at = expected, best, state.is_live, state.step
             self.names = None
-        self._has_values = True
+        self._list()
         self.update()
 
     def _chosen_for(self, names: Sequence[str], size: Size) -> Layout:

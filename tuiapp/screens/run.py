@@ -286,7 +286,7 @@ class RunScreen(RefusingScreen[None]):
         self.arrange_panels()
 
     def arrange_panels(self) -> None:
-        if not self.query(PanelTabs):
+        if not self.children:
             return
         names = tuple(name for name, panel in PANELS.items() if panel.exists(self.state))
         wide = self.size.width >= WIDE

@@ -19,11 +19,14 @@ TAKE = 64
 
 ALL_TOPICS: frozenset[Topic] = frozenset(get_args(Topic))
 
-FIGURES: frozenset[Topic] = frozenset({"run", "ranks", "devices"})
-"""Parts that consist mostly of figures."""
+FIGURES: frozenset[Topic] = frozenset({"run", "ranks", "devices", "curves"})
+"""Parts that consist mostly of figures and curves."""
 
-FIGURES_S = 0.45
-"""Least time between two updates of figures."""
+FIGURES_S = 0.9
+"""Least time between two updates of figures: then all are painted at once."""
+
+PROGRESS_S = 0.45
+"""Least time between two looks at how much of a journal is read."""
 
 CATCH_UP_S = 1.0
 """Between two pictures while a long journal is read."""
@@ -125,13 +128,14 @@ class RunReader:
         """Returns the changes to show now.
 
         While a long journal is read, all wait for a second: each picture costs as much as many events. Figures
-        that change with each batch of steps are shown twice a second: nobody reads them faster.
+        that change with each batch of steps are shown once a second: nobody reads them faster.
         """
         now = time.monotonic()
-        calm = self.state.is_live and "alerts" not in self._held and now - self._figures_at < FIGURES_S
+        waits = now - self._figures_at < FIGURES_S
+        calm = waits and self.state.is_live and self.replay is None and "alerts" not in self._held
         if more and now - self._shown_at < CATCH_UP_S:
             # How far it has come stands in the header alone, which costs little.
-            if self.state.reading is None or "run" not in self._held or now - self._progress_at < FIGURES_S:
+            if self.state.reading is None or "run" not in self._held or now - self._progress_at < PROGRESS_S:
                 return frozenset()
             self._progress_at = now
             self._held.discard("run")

@@ -30,7 +30,7 @@ from tuiapp.view.devices.drawing import SYSTEM_MEMORY
 
 LOW_DISK_BYTES = 2 << 30
 LOW_SHM_BYTES = 64 << 20
-DISTRIBUTIONS = ("textual", "plotext", "msgspec", "numpy", "nvidia-ml-py", "torch", "jax", "flax", "optax", "keras")
+DISTRIBUTIONS = ("textual", "msgspec", "numpy", "nvidia-ml-py", "torch", "jax", "flax", "optax", "keras")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, format_percent, sanitize
 from tuiapp.view.axes import axis_labels, log_labels
 from tuiapp.view.chart import Chart
-from tuiapp.view.frame import LEFT_CELLS, frame
+from tuiapp.view.frame import LEFT_CELLS, cell_at, frame
 from tuiapp.view.groups import Row, RunGroup, fold, runs_of
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
@@ -269,10 +269,10 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     by_word = [(float(number), fit(sanitize(word), room).strip()) for number, word in enumerate(words)]
     chart.x_ticks = by_word or [(_at(x, log=log), f"{x:.4g}") for x in dict.fromkeys((min(numbers), max(numbers)))]
     drawn = [list(line) for line in frame(chart, columns, rows)]
-    places = [LEFT_CELLS + _cell(x, chart.x_range, columns) for x in xs]
+    places = [LEFT_CELLS + cell_at(x, chart.x_range, columns) for x in xs]
 
     def row_of(value: float) -> int:
-        return rows - 1 - _cell(_at(value, log=tall), chart.y_range, rows)
+        return rows - 1 - cell_at(_at(value, log=tall), chart.y_range, rows)
 
     for column, point in zip(places, drawn_points, strict=True):
         for row in range(row_of(max(point.came_to)), row_of(min(point.came_to)) + 1) if len(point.came_to) > 1 else ():
@@ -290,11 +290,6 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
 def _spread(low: float, high: float) -> tuple[float, float]:
     """Returns limits of an axis; a single value is in the middle."""
     return (low, high) if low < high else (low - 1, high + 1)
-
-
-def _cell(x: float, limits: tuple[float, float], cells: int) -> int:
-    low, high = limits
-    return int((x - low) / (high - low) * (cells - 1) + 0.5)
 
 
 def _at(x: object, *, log: bool) -> float:

@@ -28,14 +28,17 @@ from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS
 from tuiapp.widgets.chart_legend import line_of
 from tuiapp.widgets.plot import Plot
 
-REDRAW_S = 1.0
+REDRAW_S = 3.0
 """Between two drawings while the curves grow by less than a point."""
+
+GROWN_S = 0.9
+"""Between two drawings of those that have grown by a point."""
 
 MOST_SHARE = 0.03
 """Share of a core for drawing all charts of a screen: with hundreds of ranks they are drawn less often."""
 
-GROWN_PER_S, OTHERS_PER_S = 4.0, 3.0
-"""Most drawings of all charts of a screen, of those that have grown by a point and of others."""
+MOST_PER_S = 2.0
+"""Drawings of all charts of a screen."""
 
 UNUSUAL = ("rows", "row keys", "sight", "log", "other axis", "clipped", "flat")
 USUAL = ("smoothing", "linear", "usual axis")
@@ -199,7 +202,7 @@ class ChartPanel(Vertical, can_focus=True):
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be drawn now: asked for, or visibly longer, or with news for a second."""
+        """Whether it is to be drawn now: asked for, or visibly longer, or with news for some seconds."""
         if not (self.is_mounted and self.display and self.region.area):
             return False
         if self.is_stale or self._room != self._fitted:
@@ -209,7 +212,7 @@ class ChartPanel(Vertical, can_focus=True):
             return False
         step = self.source.step
         grown = (step - self._drawn_step) * 2 * self.plot.columns >= step
-        wait = self.beside / GROWN_PER_S if grown else max(REDRAW_S, self.beside / OTHERS_PER_S)
+        wait = max(GROWN_S, self.beside / MOST_PER_S) if grown else REDRAW_S
         return since >= wait or self.source.version != self._drawn_version
 
     @property

@@ -118,7 +118,7 @@ class Plot(Widget):
             self.refresh(*regions)
 
     def render_line(self, y: int) -> Strip:
-        base = self.rich_style
+        base = self.visual_style.rich_style
         if self._cells is None or y >= len(self._axes):
             return Strip.blank(self.size.width, base)
         axis = self._axes[y]

@@ -15,7 +15,7 @@ done
 # What they need in turn is named, too: of Keras and Flax that would be frameworks.
 python3 -m pip download --quiet --dest .gpu/wheels --no-deps --only-binary=:all: \
     --python-version "$version" --implementation cp "${platforms[@]}" \
-    'textual>=8.2,<9' 'plotext>=5.3.2,<6' msgspec psutil nvidia-ml-py pooch tomlkit \
+    'textual~=8.2.8' msgspec psutil nvidia-ml-py pooch tomlkit \
     rich markdown-it-py mdurl mdit-py-plugins linkify-it-py uc-micro-py typing-extensions platformdirs packaging \
     pygments requests urllib3 idna certifi charset-normalizer 'keras>=3.15,<4' absl-py namex h5py optree \
     'pytest>=8.3,<9' pytest-timeout iniconfig pluggy pexpect ptyprocess pyte wcwidth pillow \

@@ -10,6 +10,8 @@ import pytest
 
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.view.axes import LABEL_CELLS, log_ticks, value_range, value_ticks
+from tuiapp.view.chart import Chart
+from tuiapp.view.frame import frame
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}
 
@@ -92,3 +94,15 @@ def test_labels_of_a_logarithmic_axis(quantity: str, low: float, high: float, co
     ticks = log_ticks(log10(low), log10(high), count, UNITS[quantity])
     assert " ".join(label for _, label in ticks) == labels
     assert all(before < after for (before, _), (after, _) in pairwise(ticks))
+
+
+def test_a_number_without_room_is_left_out_with_its_tick() -> None:
+    chart = Chart(x_range=(0.0, 10.0), y_range=(0.0, 4.0), x_ticks=[(0.0, "0"), (2.0, "2,000"), (3.0, "3,000")])
+    chart.y_ticks = [(0.0, "0"), (4.0, "4.0")]
+    assert frame(chart, 21, 3) == [
+        f"    4.0┤{'':21}",
+        f"       │{'':21}",
+        f"      0┤{'':21}",
+        f"       └┬───┬{'─' * 16}",
+        f"        0 2,000{'':14}",
+    ]

@@ -189,3 +189,27 @@ def test_curves_of_hundreds_of_ranks_and_gpus_are_bounded_together() -> None:
     counts = [len(curve.series) for curve in state.utilization.values()]
     assert sum(counts) < 80_000
     assert min(counts) >= 64
+
+
+@pytest.mark.parametrize(
+    ("events", "last"),
+    [
+        ([batch(0, kind="losses change"), batch(1, kind="losses change")], 0.5),
+        ([batch(1, kind="losses change"), batch(0, kind="losses change")], 0.5),
+        ([step_event(0, 1, [3.0, 2.0]), step_event(0, 1, [5.0])], 2.0),
+        ([step_event(0, 1, [3.0, None])], None),
+        ([step_event(0, 1, [3.0, 2.0], lasts={LOSS: [9.0, 8.0]}, counts=[2, 2], lows=None, highs=None)], 8.0),
+    ],
+    ids=["in order", "late", "a step once more", "not finite", "of windows"],
+)
+def test_the_last_value_is_that_of_the_curve_whether_or_not_it_is_queued(
+    events: list[Metrics], last: float | None
+) -> None:
+    curves, read = Curves(), Curves()
+    for event in events:
+        curves.add(event)
+        read.add(event)
+        expected = read[0, LOSS].last
+        np.testing.assert_equal(curves.last(0, LOSS), expected)
+    np.testing.assert_equal(expected, np.nan if last is None else last)
+    assert curves.last(1, LOSS) is None
