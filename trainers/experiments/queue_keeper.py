@@ -37,7 +37,7 @@ from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.pace import Kind, kind, seconds
 from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
 from tuiapp.trainers.experiments.queue import Outlook, QueueFiles, has_work, is_transient, put
-from tuiapp.trainers.experiments.sweep import keep_searches
+from tuiapp.trainers.experiments.sweep import end_run, keep_searches
 from tuiapp.trainers.launch.processes import start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
 from tuiapp.trainers.state.status import read_config
@@ -132,6 +132,10 @@ class Keeper:
     def _reap(self) -> bool:
         """Takes note of runs that have started, or could not; returns whether there are any."""
         self._supervisors = [one for one in self._supervisors if one.poll() is None]
+        for run, waiting in [one.start.entry for one in self._starting.values()]:
+            # From another machine, which cannot end the process that starts it.
+            if not waiting.on_slurm and not {"stop", "stop-now"}.isdisjoint(mailbox.take(run.commands)):
+                end_run(self._runs_dir, run, "cancelled in the queue")
         done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or _has_left(one)]
         for run_id in done:
             started = self._starting.pop(run_id)

@@ -136,7 +136,7 @@ class Searcher:
                 for one in self._live.values():
                     if not one.asked_to_stop:
                         one.asked_to_stop = True
-                        end_run(self._place.runs_dir, one.run, self.study.name)
+                        end_run(self._place.runs_dir, one.run, f"study {self.study.name} was stopped")
             if not ended and len(self._live) < self._search.parallel:
                 self._ask()
             else:

@@ -273,17 +273,17 @@ def stop_study(place: StudyDir) -> int:
                 remove(info.directory.kept)
     # What waits first: none of them starts in the place of one that stops.
     for run in sorted(live, key=lambda run: not run.waits.exists()):
-        end_run(place.runs_dir, run, place.name)
+        end_run(place.runs_dir, run, f"study {place.name} was stopped")
     if place.exists():
         # It ends by itself.
         start_search(place)
     return len(live)
 
 
-def end_run(runs_dir: Path, run: RunDir, study: str) -> None:
-    """Cancels a study's run if it waits, and else asks it to stop."""
+def end_run(runs_dir: Path, run: RunDir, why: str) -> None:
+    """Cancels a run if it waits, and else asks it to stop."""
     with contextlib.suppress(QueueError):
         if os.path.lexists(run.waits):
-            return cancel(runs_dir, run, f"study {study} was stopped")
+            return cancel(runs_dir, run, why)
     with contextlib.suppress(OSError):
         mailbox.send(run.commands, "stop")

@@ -15,6 +15,7 @@ from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.actions import stop
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.waiting import read_waiting
 from tuiapp.trainers.experiments import queue
@@ -206,8 +207,9 @@ def test_never_on_a_gpu_that_somebody_uses(
     assert len(given(large)) == 4
 
 
+@pytest.mark.parametrize("elsewhere", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_run_whose_start_hangs_can_be_cancelled(
-    waiting: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    waiting: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     hangs, data = tmp_path / "hangs", tmp_path / "data.py"
     data.write_text(
@@ -221,8 +223,12 @@ def test_a_run_whose_start_hangs_can_be_cancelled(
     change(waiting.runs_dir, run, held=False)
     wait_until((tmp_path / "asked").exists)
     wait_until(lambda: "has been starting" in str(queue.outlook(waiting.runs_dir).get(run.run_id)))
-    monkeypatch.setattr(queue, "BUSY_S", 0.1)
-    assert stop.do([run]).of("information") == ["Cancelled 1 run in the queue."]
+    if elsewhere:
+        mailbox.send(run.commands, "stop")
+        wait_until(lambda: not run.is_live())
+    else:
+        monkeypatch.setattr(queue, "BUSY_S", 0.1)
+        assert stop.do([run]).of("information") == ["Cancelled 1 run in the queue."]
     assert (summarise(run).status, run.is_live()) == ("stopped", False)
     # Its keeper does not take it for one that was killed, which it would try again.
     wait_until(waiting.is_over)
