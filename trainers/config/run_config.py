@@ -70,7 +70,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "Backend",
             "how devices work together",
             choices=tuple(BACKENDS),
-            similar=("strategy", "framework", "trainer"),
+            similar=("strategy", "framework", "trainer", "ddp"),
         ),
     ] = "torch-ddp"
     model: Annotated[
@@ -240,7 +240,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
             "0: idle GPUs, or 2 CPUs (a script: 1)",
             minimum=0,
             maximum=1024,
-            similar=("gpus", "num_gpus", "ngpus", "n_gpus", "nproc_per_node", "num_processes", "world_size"),
+            similar=("gpu", "gpus", "num_gpus", "ngpus", "n_gpus", "nproc_per_node", "num_processes", "world_size"),
         ),
     ] = 0
     device_ids: Annotated[
