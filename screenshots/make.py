@@ -97,7 +97,7 @@ class Camera:
         for columns, lines in sizes:
             if (columns, lines) != (terminal.screen.columns, terminal.screen.lines):
                 terminal.resize(columns, lines)
-            terminal.wait_for_silence(0.6, 4)
+            terminal.wait_for_silence(1.5, 8)
             of = f"{columns}x{lines}" if self.sizes or (columns, lines) != USUAL else ""
             path = self.into / f"{'-'.join(filter(None, (name, of, self.theme)))}.png"
             picture.save(picture.cells_of(terminal.screen), path)
@@ -138,6 +138,7 @@ def _all(camera: Camera, home: Path) -> None:
     places = {
         "HOME": str(home),
         "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "state"),
         "TUIAPP_RUNS_DIR": str(home / "runs"),
         "LANG": "C.UTF-8",
         # A run whose rank was stopped is told of after seconds, not half a minute.

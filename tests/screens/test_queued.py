@@ -12,8 +12,10 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit import node_histories as nodes
 from tests.kit.digest_runs import digest_of
+from tests.kit.folding import fold
 from tests.kit.recorded import record
 from tests.kit.run_app import LARGE, RunApp, settled
+from tuiapp.screens.arrangement import is_alone
 from tuiapp.screens.quit import _ask
 from tuiapp.trainers.contract.events import Alert, Queued, encode
 from tuiapp.trainers.contract.rundir import RunDir
@@ -70,3 +72,9 @@ def test_lists_say_why_it_waits(tmp_path: Path) -> None:
         assert question.title == "A run is queued"
     finally:
         os.close(lock)
+
+
+def test_only_one_rank_that_is_known_is_alone() -> None:
+    waits, one = fold([nodes.queued()]), fold(h.running(1))
+    waits.config["platform"] = one.config["platform"] = "cpu"
+    assert [is_alone(waits), is_alone(one), is_alone(fold(h.running(2)))] == [False, True, False]

@@ -169,6 +169,10 @@ async def test_columns_are_picked_and_remembered() -> None:
         await pick(pilot, again, *"disk", "space", "enter")
         assert again.lister.measures
         assert "disk" in titles(again)
+        # Sorted by the accuracy, which is what they are best by, they have it once.
+        await pilot.press("6")
+        await until(pilot, lambda: "acc▼" in titles(again))
+        assert sum(title.startswith("acc") for title in titles(again)) == 1
 
 
 @pytest.mark.nightly

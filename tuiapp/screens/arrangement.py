@@ -120,7 +120,7 @@ PANELS = {
 def is_alone(state: RunState) -> bool:
     """Returns whether one rank trains, without a GPU: header and charts say all of it but a line."""
     without = str(state.config.get("platform")) == "cpu" or (state.host is not None and not state.gpus)
-    return without and not state.nodes and max(len(state.ranks), state.world_size) <= 1
+    return without and not state.nodes and max(len(state.ranks), state.world_size) == 1
 
 
 def heights(screen: Screen[Any], state: RunState, *, wide: bool) -> tuple[int, int]:

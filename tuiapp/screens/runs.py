@@ -347,7 +347,9 @@ class RunsScreen(RefusingScreen[None]):
             # The rows have the groups' names.
             added, removed = (*added, *({"name"} - {*removed})), (*removed, *({CONFIG + GROUP} - {*added}))
         told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
-        return columns_of(told_apart, added, removed, first=[self._by, *([best] if best else [])])
+        # An accuracy is what they are best by, too.
+        others = [best] if best and best.title != self._by.title else []
+        return columns_of(told_apart, added, removed, first=[self._by, *others])
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
