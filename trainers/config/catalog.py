@@ -168,6 +168,8 @@ class Size:
     """Numbers that one example's max-pooling gives; the place of each is kept."""
     scores: int = 0
     """Attention scores of one example: its pairs of tokens, over all heads."""
+    normalized: int = 0
+    """The largest BatchNorm's inputs, of one example."""
 
     @property
     def parameters(self) -> int:
@@ -241,26 +243,27 @@ def _net_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     weights: Weights = {}
     activations, pooled = prod(shape), 0
-    products = []
+    products, normalized = [], []
     for number, outputs in enumerate(NET_CHANNELS, start=1):
         height, width = height - 2, width - 2
         products.append(height * width * outputs * channels * 9)
         weights |= _kernel(f"conv{number}", 3, 3, channels, outputs) | _norm(f"bn{number}", outputs)
         activations += 2 * height * width * outputs  # convolution, ReLU: BatchNorm's is made anew, or not needed
+        normalized.append(height * width * outputs)
         height, width, channels = height // 2, width // 2, outputs
         pooled += height * width * channels
     flat = height * width * channels
     weights |= _kernel("fc1", flat, NET_HIDDEN) | _kernel("fc2", NET_HIDDEN, classes)
     products += [flat * NET_HIDDEN, NET_HIDDEN * classes]
     activations += pooled + NET_HIDDEN + classes
-    return Size(weights, activations, _training_flops(products), pooled=pooled)
+    return Size(weights, activations, _training_flops(products), pooled=pooled, normalized=max(normalized))
 
 
 def _convnet_size(shape: Shape, classes: int) -> Size:
     height, width, channels = shape
     weights: Weights = {}
     activations = prod(shape)
-    products = []
+    products, normalized = [], []
     for number, (outputs, kernel, stride, bias, padded) in enumerate(CONVNET_LAYERS, start=1):
         # Padded to keep every pixel, or only where the kernel fits.
         lost = 0 if padded else kernel - 1
@@ -269,17 +272,20 @@ def _convnet_size(shape: Shape, classes: int) -> Size:
         weights |= _kernel(f"conv{number}", kernel, kernel, channels, outputs, bias=bias)
         weights |= _norm(f"bn{number}", outputs, scale=False)
         activations += 2 * height * width * outputs  # convolution, ReLU
+        normalized.append(height * width * outputs)
         channels = outputs
     weights |= _kernel("fc1", channels, CONVNET_HIDDEN) | _kernel("fc2", CONVNET_HIDDEN, classes)
     products += [channels * CONVNET_HIDDEN, CONVNET_HIDDEN * classes]
-    return Size(weights, activations + channels + 3 * CONVNET_HIDDEN + classes, _training_flops(products))
+    activations += channels + 3 * CONVNET_HIDDEN + classes
+    return Size(weights, activations, _training_flops(products), normalized=max(normalized))
 
 
 def _resnet18_size(shape: Shape, classes: int) -> Size:
     height, width, inputs = shape
     channels = RESNET_STAGES[0][0]
     weights = _kernel("conv", 3, 3, inputs, channels) | _norm("bn", channels)
-    activations = prod(shape) + 2 * height * width * channels  # convolution, ReLU
+    normalized = height * width * channels
+    activations = prod(shape) + 2 * normalized  # convolution, ReLU
     products = [height * width * channels * inputs * 9]
     for stage, (outputs, first_stride) in enumerate(RESNET_STAGES, start=1):
         for block in range(1, RESNET_BLOCKS + 1):
@@ -295,7 +301,8 @@ def _resnet18_size(shape: Shape, classes: int) -> Size:
                 products.append(height * width * outputs * channels)
             channels = outputs
     flops = _training_flops([*products, channels * classes])
-    return Size(weights | _kernel("fc", channels, classes), activations + channels + classes, flops)
+    weights |= _kernel("fc", channels, classes)
+    return Size(weights, activations + channels + classes, flops, normalized=normalized)
 
 
 def _gpt_size(shape: Shape, classes: int) -> Size:

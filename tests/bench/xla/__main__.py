@@ -36,6 +36,8 @@ def main() -> int:
     if options.list:
         print(*chosen, sep="\n")
         return 0
+    if options.texts:
+        options.texts.mkdir(parents=True, exist_ok=True)
     python, wrong = environment(options.python), []
     print(HEAD, flush=True)
     for name, config in chosen.items():

@@ -283,3 +283,13 @@ def test_what_a_program_for_gpus_exchanges() -> None:
   %all-reduce.2 = (f32[2]{0}, f32[2]{0}) all-reduce(%c, %d), channel_id=4
 """
     assert exchanged(program) == {"update": {"all-reduce": 256 + 40 + 16}}
+
+
+def test_collectives_that_were_joined_have_the_name_of_what_takes_their_results() -> None:
+    program = """
+  %all-reduce-start = f32[24]{0} all-reduce-start(%wrapped_concatenate), metadata={scheduling_name="all-reduce-start"}
+  %all-reduce-done = f32[24]{0} all-reduce-done(%all-reduce-start)
+  %slice.1 = f32[12]{0} fusion(%all-reduce-done), metadata={op_name="jit(step)/jvp(ConvNet)/bn1/reduce_sum"}
+  %add = f32[12]{0} fusion(%all-reduce-done, %slice.1), metadata={op_name="jit(step)/transpose(jvp(ConvNet))/add"}
+"""
+    assert exchanged(program) == {"forward": {"all-reduce": 96}}

@@ -42,6 +42,7 @@ DTYPE_BYTES = {
 _COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\((?P<operands>[^)]*)\)")
 ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
 _NAME = re.compile(r'op_name="([^"]*)"')
+_VALUE = re.compile(r"%[\w.-]+")
 
 
 class DeviceMesh:
@@ -151,7 +152,12 @@ def exchanged(program: str) -> dict[str, dict[str, int]]:
     such as that over parts of a batch, those of one round are counted.
     """
     found: dict[str, dict[str, int]] = {}
-    for line in program.splitlines():
+    names: dict[str, str] = {}
+    # From the last on: XLA joins collectives to one without a name, which gets that of the first that takes a result.
+    for line in reversed(program.splitlines()):
+        made, *taken = _VALUE.findall(line) or [""]
+        name = named[1] if (named := _NAME.search(line)) else names.get(made, "")
+        names |= dict.fromkeys(taken, name)
         match = _COLLECTIVE.search(line)
         if not match:
             continue
@@ -161,7 +167,6 @@ def exchanged(program: str) -> dict[str, dict[str, int]]:
             # What it is made of comes before what is made, and on some platforms handles after it.
             arrays = arrays[operands : 2 * operands]
         count = sum(array_bytes(*array) for array in arrays)
-        name = named[1] if (named := _NAME.search(line)) else ""
         part = "backward" if "transpose(" in name else "forward" if "jvp(" in name else "update"
         calls = found.setdefault(part, {})
         calls[match["kind"]] = calls.get(match["kind"], 0) + count
