@@ -17,12 +17,7 @@ import pytest
 from tests.kit.harness import Gate, Watched, launched, resumed
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import (
-    Checkpoint,
-    CheckpointRequested,
-    RunEnded,
-    StopRequested,
-)
+from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested, RunEnded, StopRequested
 from tuiapp.trainers.contract.manifest import list_checkpoints, read_checkpoint
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.contract.rundir import RunDir

@@ -18,14 +18,7 @@ from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import (
-    Checkpoint,
-    Metrics,
-    Queued,
-    RunEnded,
-    RunStarted,
-    StopRequested,
-)
+from tuiapp.trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.process_identity import machine
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
@@ -85,21 +78,6 @@ def test_a_run_within_an_allocation(in_cluster: dict[str, str], runs_dir: Path, 
     subprocess.run(["salloc", "--nodes=2", "--exclusive", *command], env=environment, check=True, timeout=PATIENCE_S)
     (run,) = runs_dir.iterdir()
     assert summarise(RunDir(run)).status == "completed"
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("gpus", ["--gpus=4", "--gpus-per-node=2", "--gres=gpu:2"])
-def test_each_node_chooses_of_the_gpus_that_slurm_gave_it(
-    in_cluster: dict[str, str], runs_dir: Path, no_framework: None, gpus: str
-) -> None:
-    with launched(msgspec.structs.replace(IN_JOB, slurm=gpus), runs_dir) as run:
-        run.wait(RunStarted, seconds=PATIENCE_S)
-        run.at_step(3)
-        for module in ("tuiapp.trainers.run.supervisor", "tuiapp.trainers.run.node"):
-            assert {one.environ()["CUDA_VISIBLE_DEVICES"] for one in run.processes(module)} == {"0,1"}
-        mailbox.send(run.run.commands, "stop")
-        assert run.end().status == "stopped"
-        run.wait_gone()
 
 
 def test_a_job_whose_agents_do_not_start_ends(in_cluster: dict[str, str], runs_dir: Path, no_framework: None) -> None:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from tests.kit.harness import MLP, launched, resumed
-from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract import mailbox
 from tuiapp.trainers.contract.events import Alert
@@ -34,17 +33,3 @@ def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_w
         assert alert.text.startswith("early stop: test accuracy was not the best in 4 evaluations in a row")
         assert again.steps_of(1)[-1] == 5 * total
         assert (run.run.export / MODEL_FILE).exists()
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("backend", [name for name, one in BACKENDS.items() if one.builtin])
-def test_every_backend_exports_the_best(backend: str, runs_dir: Path) -> None:
-    devices = 1 if backend == "torch-dp" else 2
-    config = msgspec.structs.replace(
-        MLP, backend=backend, devices=devices, epochs=4, early_stop=1, learning_rate=1e-30, checkpoint_every=1
-    )
-    with launched(config, runs_dir) as run:
-        end = run.end(170)
-        assert (end.status, end.summary.steps) == ("completed", 2 * make_plan(config).steps_per_epoch)
-        assert not [alert for alert in run.of(Alert) if alert.kind == "export"]
-        assert any(run.run.export.iterdir())

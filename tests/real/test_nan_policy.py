@@ -13,13 +13,7 @@ from tuiapp.trainers.contract.events import Alert, Checkpoint, StopRequested
 pytestmark = pytest.mark.nightly
 
 
-@pytest.mark.parametrize(
-    ("backend", "policy"),
-    [
-        ("torch-ddp", "checkpoint-and-stop"),
-        ("jax-sharding", "warn"),
-    ],
-)
+@pytest.mark.parametrize(("backend", "policy"), [("torch-ddp", "checkpoint-and-stop"), ("jax-sharding", "warn")])
 def test_a_loss_that_is_not_finite(runs_dir: Path, backend: str, policy: str) -> None:
     config = RunConfig(
         backend=backend, model="mlp", platform="cpu", devices=2, epochs=1000, optimizer="sgd",

@@ -16,7 +16,7 @@ from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import LogLine, Predictions, RankStarted, Replicas, Sharding
+from tuiapp.trainers.contract.events import Predictions, RankStarted, Replicas, Sharding
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.rank.checkpoints import load
@@ -124,13 +124,4 @@ def test_a_stop_on_request_after_the_same_step_on_both_nodes(
         assert run.last_step(0) == run.last_step(3) == end.summary.steps
         [newest, *_] = list_checkpoints(run.run.checkpoints)[0]
         assert newest.manifest.step == end.summary.steps
-        run.wait_gone()
-
-
-def test_a_stop_at_once_needs_no_sigkill(runs_dir: Path) -> None:
-    with launched(on("jax-sharding", epochs=1000, **NODES), runs_dir) as run, agent(run):
-        run.at_step(3)
-        mailbox.send(run.run.commands, "stop-now")
-        assert run.end().status == "stopped"
-        assert not [line.text for line in run.of(LogLine) if "SIGKILL" in line.text]
         run.wait_gone()

@@ -55,15 +55,3 @@ def test_scaling_on_two_devices(runs_dir: Path) -> None:
     turns = sorted((run.started.time, run.end().time, run.started.world_size) for run in runs)
     assert [devices for *_, devices in turns] == [1, 2, 1, 2]
     assert all(end < begin for (_, end, _), (begin, _, _) in pairwise(turns)), "each ran alone"
-
-
-@pytest.mark.by_hand
-def test_a_shoot_out_of_two_backends(runs_dir: Path) -> None:
-    pytest.importorskip("jax")
-    words = ["mlp", "--backends", "torch-ddp,jax-sharding", "--repeat", "1", "--set", "max_steps=40"]
-    found = _study(runs_dir, "shootout", *words)
-    torch, jax = found["rows"]
-    assert [row["backend"] for row in (torch, jax)] == ["torch-ddp", "jax-sharding"]
-    # The same batches in the same order, from other weights.
-    assert 0 < jax["difference"] < 1
-    assert all(row["first_step_s"] > 0 and row["test_accuracy"] > 0.3 for row in (torch, jax))

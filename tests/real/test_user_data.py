@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.harness import launched
-from tests.kit.user_files import write_data, write_images, write_model
+from tests.kit.user_files import write_data, write_images
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config import memory
 from tuiapp.trainers.config.options import ConfigError
@@ -102,27 +102,6 @@ def test_ranks_that_get_other_arrays_are_told_of(runs_dir: Path, tmp_path: Path)
         (failed,) = run.of(RankFailed)
         run.wait_gone()
     assert failed.error.endswith("All ranks must get the same: seed your random numbers.")
-
-
-@pytest.mark.by_hand
-def test_model_and_data_in_one_file_for_keras(runs_dir: Path, tmp_path: Path) -> None:
-    net = write_model(tmp_path, "keras")
-    data = write_data(tmp_path)
-    file = Path(net.split(":")[1])
-    file.write_text(file.read_text() + Path(data.split(":")[1]).read_text())
-    config = RunConfig(
-        backend="keras-jax",
-        model=net,
-        dataset=f"py:{file}:arrays",
-        platform="cpu",
-        devices=1,
-        global_batch_size=30,
-        epochs=1,
-    )
-    with launched(config, runs_dir) as run:
-        assert run.end().status == "completed"
-        run.wait_gone()
-    assert [path.name for path in run.run.code.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("backend", mostly_by_hand(["torch-ddp", "keras-jax"], "torch-ddp"))

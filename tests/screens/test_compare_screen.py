@@ -187,10 +187,7 @@ async def test_keys_change_what_is_drawn(tmp_path: Path) -> None:
         assert app.plot != before
         await pilot.press("t", "t", "t")
         assert app.plot == before
-        for key, words in {
-            "y": "logarithmic",
-            "right_square_bracket": "smoothing 0.8",
-        }.items():
+        for key, words in {"y": "logarithmic", "right_square_bracket": "smoothing 0.8"}.items():
             await pilot.press(key)
             assert words in app.said("#heading")
         await pilot.press("1")

@@ -61,8 +61,7 @@ async def test_what_a_preset_sets_is_never_folded(start: Start) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("text", "key"),
-    [("lr", "learning_rate"), ("ate ev", "eval_every"), ("clip", "gradient_clip"), ("gpus", "devices")],
+    ("text", "key"), [("lr", "learning_rate"), ("ate ev", "eval_every"), ("clip", "gradient_clip"), ("gpus", "devices")]
 )
 async def test_a_field_is_found_by_any_part_of_its_names_and_shown(start: Start, text: str, key: str) -> None:
     async with start() as pilot:

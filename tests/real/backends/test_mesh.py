@@ -134,28 +134,6 @@ def test_a_run_goes_on_bit_for_bit_and_on_other_meshes(backend: str) -> None:
 
 
 @pytest.mark.by_hand
-@pytest.mark.parametrize(
-    ("model", "backend"),
-    [
-        *[("convnet", "jax-sharding"), ("convnet", "keras-jax"), ("net", "keras-jax")],
-        *[("gpt-small", "jax-sharding"), ("gpt-small", "keras-jax")],
-    ],
-)
-def test_other_models(model: str, backend: str) -> None:
-    """With convolutions, BatchNorm and dropout, or attention."""
-    more = {"dataset": "shakespeare", "context": 32, "global_batch_size": 8} if model == "gpt-small" else {}
-    one, told = (
-        train(_config(backend, mesh, model=model, max_steps=8, optimizer="sgd", learning_rate=0.01, **more))
-        for mesh in ("model=1", "batch=2,model=2")
-    )
-    within = in_training(_config(backend, "model=1", model=model, optimizer="sgd", **more))
-    assert_close(_means(told), _means(one), within)
-    assert_close(told.evaluations[-1].loss, one.evaluations[-1].loss, within)
-    for held in told.held:
-        assert sum(held.held.values()) == pytest.approx(sum(held.whole.values()) / 2, rel=0.01)
-
-
-@pytest.mark.by_hand
 @pytest.mark.parametrize("backend", backends_with("mesh"))
 def test_a_launched_run_goes_on_on_another_mesh_and_is_exported(backend: str, tmp_path: Path) -> None:
     config = _config(backend, "batch=2,model=2", checkpoint_every=1, max_steps=12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -20,13 +19,12 @@ from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Predictions
-from tuiapp.trainers.contract.manifest import checkpoint_name, read_checkpoint
 from tuiapp.trainers.contract.metrics import GRADIENT_NORM
 from tuiapp.trainers.frameworks.jax.devices import named_leaves
 from tuiapp.trainers.frameworks.jax.state import create
 from tuiapp.trainers.frameworks.keras import state as keras_state
 from tuiapp.trainers.frameworks.torch import models as torch_models
-from tuiapp.trainers.rank.checkpoints import Saved, load
+from tuiapp.trainers.rank.checkpoints import Saved
 from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly
@@ -109,28 +107,3 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     else:
         assert by_torch.evaluation.loss is not None
         assert abs(told.evaluations[-1].loss - by_torch.evaluation.loss) < 0.1 * by_torch.evaluation.loss
-
-
-@pytest.mark.by_hand
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("model", "devices"), [(model, devices) for model, devices, _ in CASES])
-def test_keras_on_both_its_backends(model: str, devices: int, tmp_path: Path) -> None:
-    """From the weights that keras-torch starts from, which a checkpoint after a step that changes nothing holds."""
-    config = msgspec.structs.replace(CONFIG, backend="keras-torch", model=model, devices=devices)
-    config = msgspec.structs.replace(config, learning_rate=RATES[model])
-    still = msgspec.structs.replace(config, max_steps=1, learning_rate=1e-30, momentum=0.0, nesterov=False)
-    with launched(msgspec.structs.replace(still, checkpoint_every=1), tmp_path) as run:
-        assert run.end(120).status == "completed"
-        weights = load(read_checkpoint(run.run.checkpoints / checkpoint_name(1))).model
-    with launched(config, tmp_path) as run:
-        assert run.end(120).status == "completed"
-        curves = [run.losses(rank) for rank in range(devices)]
-        expected = np.array(curves).mean(axis=0)
-    config = msgspec.structs.replace(config, backend="keras-jax")
-    shelf = Shelf()
-    train(config, stop_at=1, save_at=0, shelf=shelf)
-    fresh = shelf.saved[0].model
-    # That step has moved the running statistics: they begin anew.
-    model_arrays = {name: fresh[name] if "moving_" in name else weights[name] for name in fresh}
-    told = train(config, shelf=Shelf(shelf.saved[0]._replace(model=model_arrays)))
-    assert_close(np.array(told.losses()).mean(axis=1), expected, in_training(config))

@@ -31,13 +31,7 @@ pytestmark = pytest.mark.nightly
 def test_streamed_is_resident(tmp_path: Path, backend: str, devices: int, name: str) -> None:
     value = write_data(tmp_path, name)
     config = RunConfig(
-        backend=backend,
-        model="net",
-        dataset=value,
-        platform="cpu",
-        devices=devices,
-        global_batch_size=30,
-        epochs=2,
+        backend=backend, model="net", dataset=value, platform="cpu", devices=devices, global_batch_size=30, epochs=2
     )
     plan = make_plan(config, user_data.examine(value))
     resident, streamed_run = (train_plan(replace(plan, streamed=streamed), shelf=Shelf()) for streamed in (False, True))

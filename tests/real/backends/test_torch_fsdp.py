@@ -14,7 +14,7 @@ from tests.kit.harness import Watched, launched, resumed
 from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf
 from tests.kit.variants import mostly_by_hand
-from tuiapp.trainers.backends.torch_fsdp import BESIDE_BLOCKS, blocks
+from tuiapp.trainers.backends.torch_fsdp import blocks
 from tuiapp.trainers.config.memory import estimate_memory
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Held, Sharding
@@ -95,29 +95,6 @@ def check_parts(config: RunConfig, run: Watched) -> None:
         }
         assert [parts[rank].index for rank in range(2)] == [[(0, 128), (0, 784)], [(128, 256), (0, 784)]]
         assert {part.bytes for part in parts.values()} == {128 * 784 * 4}
-
-
-@pytest.mark.by_hand
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_four_ranks_have_the_curve_of_torch_ddp(precision: str, tmp_path: Path) -> None:
-    """Of a model with blocks, and more ranks than some weights have rows."""
-    curves = []
-    for backend in ("torch-fsdp", "torch-ddp"):
-        config = msgspec.structs.replace(
-            CONFIG, backend=backend, model="resnet18", devices=4, optimizer="sgd", learning_rate=0.01, max_steps=4,
-            precision=precision,
-        )  # fmt: skip
-        with launched(config, tmp_path) as run:
-            assert run.end().status == "completed"
-            curves.append(np.mean([run.losses(rank) for rank in range(4)], axis=0))
-            if backend == "torch-fsdp":
-                held = run.of(Held)
-                assert len(held) == 4
-                for one in held:
-                    assert sum(one.held.values()) == pytest.approx(sum(one.whole.values()) / 4, rel=0.01)
-                names = [f"stage{stage}_block{block}" for stage in range(1, 5) for block in (1, 2)]
-                assert list(next(one.exchanged for one in held if one.rank == 0)) == [*names, BESIDE_BLOCKS]
-    assert_close(curves[0], curves[1], in_training(config))
 
 
 def test_blocks_are_the_outermost_modules_made_of_others() -> None:

@@ -66,10 +66,7 @@ def test_links_are_what_the_driver_says(tmp_path: Path) -> None:
         (["--bandwidth", "--platform", "cpu", "--devices", "1"], "two devices or more, and 1 is chosen."),
         (["--bandwidth", "--platform", "cpu", "--device-ids", "0"], "two devices or more, and 1 is chosen."),
         (["--bandwidth", "--devices", "2", "--device-ids", "0,1"], "omit one of them."),
-        (
-            ["--bandwidth", "--platform", "cpu", "--device-ids", "0,1"],
-            "but platform is cpu: leave it empty",
-        ),
+        (["--bandwidth", "--platform", "cpu", "--device-ids", "0,1"], "but platform is cpu: leave it empty"),
         (["--bandwidth", "--watch"], "measures once"),
         (["--device-ids", "0"], "--device-ids is for --bandwidth."),
         (["--bandwidth", "--seconds", "0"], "'0' is not a number of seconds from 1 to 3600."),

@@ -20,13 +20,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 class Run:
     """Stands in for a supervisor: holds the lock, and answers a command by writing events."""
 
-    def __init__(
-        self,
-        run: RunDir,
-        monkeypatch: pytest.MonkeyPatch,
-        *events: Event,
-        trouble: str = "",
-    ) -> None:
+    def __init__(self, run: RunDir, monkeypatch: pytest.MonkeyPatch, *events: Event, trouble: str = "") -> None:
         self._run, self._events = run, events
         self._lock: int | None = run.take_lock()
         write_note(self._lock, LockNote(trouble=trouble))

@@ -40,10 +40,7 @@ PLACES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "a torn tail": lambda lines: [*lines, GARBAGE],
 }
 
-HISTORIES = {
-    "completed": h.completed,
-    "lost": lambda: [*interrupted.stopped(), *interrupted.resumed()],
-}
+HISTORIES = {"completed": h.completed, "lost": lambda: [*interrupted.stopped(), *interrupted.resumed()]}
 
 VERBS = (
     ("runs", "--json"),

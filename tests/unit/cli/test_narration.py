@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
-from tuiapp.trainers.contract.events import AnyEvent
+from tuiapp.trainers.contract.events import AnyEvent, CheckpointRequested
 from tuiapp.trainers.contract.metrics import EXAMPLES
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
@@ -87,6 +87,15 @@ def test_quiet_has_what_goes_wrong_and_the_end() -> None:
     assert "failed at step 72" in first
     assert not [line for line in traceback if "epoch" in line or "checkpoint" in line]
     assert last.startswith("FAILED: ")
+
+
+def test_above_a_bar_only_those_that_were_asked_for() -> None:
+    assert told(interrupted.stopped(), bar=True) == told(interrupted.stopped())[2:]
+    asked: list[AnyEvent] = [CheckpointRequested(by="SIGUSR1"), h.checkpoint(30, 5), h.checkpoint(58, 6)]
+    assert told([*h.running(), *asked], bar=True) == [
+        "checkpoint requested · SIGUSR1",
+        "checkpoint step-00000030 · 2.70 MiB · 31.0 ms",
+    ]
 
 
 @pytest.mark.parametrize("bar", [False, True])

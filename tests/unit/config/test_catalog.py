@@ -13,11 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.kit.model_tasks import IMAGE_MODELS
-from tuiapp.trainers.config.catalog import (
-    BACKENDS,
-    MODELS,
-    Backend,
-)
+from tuiapp.trainers.config.catalog import BACKENDS, MODELS, Backend
 from tuiapp.trainers.config.run_config import RunConfig, cross_check
 from tuiapp.trainers.frameworks.jax import models as flax_models
 from tuiapp.trainers.frameworks.jax.devices import by_name

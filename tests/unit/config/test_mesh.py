@@ -44,10 +44,7 @@ def test_what_is_no_mesh(text: str) -> None:
             {"devices": 3},
             "mesh: batch=2,model=2 is 4 devices, but devices says 3: batch=3,model=1 or batch=1,model=3 would be",
         ),
-        (
-            {"nodes": 3, "devices": 4, "launcher": "join"},
-            "devices: 4 cannot be split evenly over 3 nodes",
-        ),
+        ({"nodes": 3, "devices": 4, "launcher": "join"}, "devices: 4 cannot be split evenly over 3 nodes"),
         (
             {"global_batch_size": 49},
             "49 cannot be split evenly over the 2 devices of mesh batch=2,model=2 along batch; 48 or 50",

@@ -87,25 +87,13 @@ def test_devices_that_are_not_given_are_as_many_on_each_node() -> None:
             "devices_per_node: 4+2 cannot be: jax.pmap takes as many devices of each process; use jax-sharding.",
         ),
         ({"devices": 4, "shares": "measured", "accumulate": 16}, "48 leaves a rank none: use 64 or more."),
-        (
-            {"devices": 2, "shares": "measured", "accumulate": 5},
-            "48 makes no 5 equal parts, which acc",
-        ),
+        ({"devices": 2, "shares": "measured", "accumulate": 5}, "48 makes no 5 equal parts, which acc"),
         ({"devices": 2, "shares": "3"}, "shares: '3' is not allowed; it must be equal, measured, or whole"),
-        (
-            {"devices": 2, "shares": "3:0"},
-            "shares: '3:0' is not allowed; it must be equal, measured, or",
-        ),
+        ({"devices": 2, "shares": "3:0"}, "shares: '3:0' is not allowed; it must be equal, measured, or"),
         ({"devices": 4, "shares": "3:1:1"}, "shares: 3:1:1 has 3 numbers for 4 ranks on 2 nodes: give one for each."),
-        (
-            {"devices": 2, "shares": "3:2"},
-            "3:2 does not divide 48 examples into whole parts: 45 or 50 can",
-        ),
+        ({"devices": 2, "shares": "3:2"}, "3:2 does not divide 48 examples into whole parts: 45 or 50 can"),
         ({"devices": 4, "shares": "15:1"}, "15:1 gives node 0 45 examples, which its 2 ranks cannot share equally."),
-        (
-            {"devices": 2, "shares": "3:1", "accumulate": 8},
-            "3:1 gives a rank 36 examples, which make no 8",
-        ),
+        ({"devices": 2, "shares": "3:1", "accumulate": 8}, "3:1 gives a rank 36 examples, which make no 8"),
         (
             {"devices": 2, "shares": "1:1", "accumulate": 16},
             "1:1 gives a rank 24 examples, which make no 16 equal parts.",

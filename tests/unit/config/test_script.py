@@ -15,12 +15,7 @@ from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.relevance import inapplicable_keys
 from tuiapp.trainers.config.run_config import RunConfig, build_config, to_mapping
 from tuiapp.trainers.config.script import command, data_name, read_code, short_command, subject, variables
-from tuiapp.trainers.config.script_syntax import (
-    compile_pattern,
-    program_name,
-    read_environment,
-    read_values,
-)
+from tuiapp.trainers.config.script_syntax import compile_pattern, program_name, read_environment, read_values
 from tuiapp.trainers.contract.rundir import RUN_ID, make_run_dir
 
 GPUS = tuple(Gpu(index=index, uuid=f"GPU-{index}", name="H200") for index in range(5))
@@ -105,12 +100,7 @@ def test_only_its_own_keys_apply(script: RunConfig) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [
-        ("", {}),
-        ("A=1 B='x y'", {"A": "1", "B": "x y"}),
-        ("A= B==", {"A": "", "B": "="}),
-        ("A=1 A=2", {"A": "2"}),
-    ],
+    [("", {}), ("A=1 B='x y'", {"A": "1", "B": "x y"}), ("A= B==", {"A": "", "B": "="}), ("A=1 A=2", {"A": "2"})],
 )
 def test_environment_variables(text: str, found: dict[str, str]) -> None:
     assert read_environment(text) == found

@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 
 from tests.kit.specimens import specimens
 from tuiapp.trainers.contract.events import AnyEvent, LogLine, Phase, encode
-from tuiapp.trainers.contract.journal import (
-    MAX_LINE_BYTES,
-    READ_BYTES,
-    JournalReader,
-    JournalWriter,
-    journal_end,
-)
+from tuiapp.trainers.contract.journal import MAX_LINE_BYTES, READ_BYTES, JournalReader, JournalWriter, journal_end
 
 
 @pytest.fixture

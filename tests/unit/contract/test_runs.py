@@ -44,8 +44,7 @@ def test_of_two_launched_in_the_same_second_the_later_is_the_latest(runs_dir: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "run_id"),
-    [(OLD, OLD), ("20261119", OLD), ("20261120T101500-torch-ddp-m", NEW), ("latest", NEWER)],
+    ("name", "run_id"), [(OLD, OLD), ("20261119", OLD), ("20261120T101500-torch-ddp-m", NEW), ("latest", NEWER)]
 )
 def test_found_by_id_prefix_or_latest(runs_dir: Path, name: str, run_id: str) -> None:
     assert find_run(name, runs_dir) == RunDir(runs_dir / run_id)

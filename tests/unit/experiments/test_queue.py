@@ -139,10 +139,7 @@ def test_a_list_says_its_place_and_why_it_waits(waiting: Queue, machine: Machine
     QueueFiles(waiting.runs_dir).outlook.write_bytes(msgspec.json.encode({first.run_id: waits}))
     assert outlook(waiting.runs_dir)[first.run_id].reason == "waits for 2 GPUs: 1 free of 4"
     infos = placed([summarise(run) for run in (second, first)])
-    assert [(info.place, info.reason) for info in infos] == [
-        (2, "held"),
-        (1, "waits for 2 GPUs: 1 free of 4"),
-    ]
+    assert [(info.place, info.reason) for info in infos] == [(2, "held"), (1, "waits for 2 GPUs: 1 free of 4")]
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

@@ -15,15 +15,7 @@ import pytest
 
 from tests.kit.waiting import wait_until
 from tests.kit.wheels import offline
-from tuiapp.library.environments import (
-    RECIPES,
-    CancelledError,
-    CreateError,
-    create,
-    describe,
-    log_path,
-    remove,
-)
+from tuiapp.library.environments import RECIPES, CancelledError, CreateError, create, describe, log_path, remove
 from tuiapp.trainers.config.catalog import NEWEST_TESTED, is_newer_than_tested
 from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter, why_not
 

@@ -11,12 +11,7 @@ import tests.manual
 from tests.kit import ROOT
 from tuiapp.library import manual
 
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "tests/README.md",
-    ROOT / "tests/bench/README.md",
-    *manual.DIRECTORY.glob("*.md"),
-]
+PAGES = [ROOT / "README.md", ROOT / "tests/README.md", ROOT / "tests/bench/README.md", *manual.DIRECTORY.glob("*.md")]
 
 
 def test_what_is_generated_is_not_stale() -> None:

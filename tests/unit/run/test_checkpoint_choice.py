@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.small_checkpoints import CLASSES, CONFIG, newest_usable, save
-from tuiapp.trainers.contract.manifest import (
-    MANIFEST,
-    MODEL_FILE,
-    CheckpointError,
-    checkpoint_name,
-    read_checkpoint,
-)
+from tuiapp.trainers.contract.manifest import MANIFEST, MODEL_FILE, CheckpointError, checkpoint_name, read_checkpoint
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.checkpoints import STATE_FILE
 

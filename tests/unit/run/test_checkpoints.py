@@ -12,11 +12,7 @@ import pytest
 from tests.kit.small_checkpoints import CLASSES, CONFIG, Told, newest_usable, save, steps_in
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract.evaluations import Evaluated
-from tuiapp.trainers.contract.manifest import (
-    MANIFEST,
-    checkpoint_name,
-    read_checkpoint,
-)
+from tuiapp.trainers.contract.manifest import MANIFEST, checkpoint_name, read_checkpoint
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.checkpoints import STATE_FILE, Checkpoints, load
 from tuiapp.trainers.rank.reporter import Reporter

@@ -122,9 +122,7 @@ def test_how_a_real_process_ended(code: str, expected: tuple[int | None, str]) -
 
 
 @pytest.mark.parametrize(
-    "said",
-    ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"],
-    ids=["long", "long in JSON", "no text"],
+    "said", ["x" * 150_000, "é\x00" * 20_000, "no such file: /data/\udcff"], ids=["long", "long in JSON", "no text"]
 )
 def test_whatever_a_rank_raises_is_on_record(said: str) -> None:
     try:

@@ -105,10 +105,7 @@ EXCEPTIONS = {
         group("outer", group("inner", KeyError("k"), OSError("o")), TypeError("t"), ValueError("v")),
         "ExceptionGroup: outer (3 sub-exceptions): KeyError: 'k'; OSError: o; TypeError: t; and 1 more",
     ),
-    "group with notes": (
-        noted(),
-        "ExceptionGroup: shards failed: (2 sub-exceptions): ValueError: a; OSError: b",
-    ),
+    "group with notes": (noted(), "ExceptionGroup: shards failed: (2 sub-exceptions): ValueError: a; OSError: b"),
     "group that follows": (
         raised(group("g", ValueError("v")), raised(KeyError("k"))),
         "ExceptionGroup: g (1 sub-exception): ValueError: v",

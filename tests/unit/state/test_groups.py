@@ -140,12 +140,7 @@ def test_the_mean_is_of_completed_runs() -> None:
 
 def test_what_its_row_says() -> None:
     rows = shown(fold(ALL))
-    assert cells(BY_NAME["state"], rows) == [
-        "▸ ✓ 4 completed",
-        "▸ ✓ 2  ✖ 1",
-        "  ✓ completed",
-        "  ● running",
-    ]
+    assert cells(BY_NAME["state"], rows) == ["▸ ✓ 4 completed", "▸ ✓ 2  ✖ 1", "  ✓ completed", "  ● running"]
     assert cells(BY_NAME["name"], rows)[0] == "sweep"
     # Different runs have no mean: of the best of each it is the best and whose, of other results the extremes.
     best = ["95.0 ± 1.4 % rate=0.1", "95.0 ± 2.8 %", "95.5 %", "50.0 %"]

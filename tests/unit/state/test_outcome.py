@@ -12,14 +12,7 @@ from tests.kit import interrupted
 from tests.kit.reported import evaluation_event, step_event
 from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract.events import (
-    AnyEvent,
-    Figures,
-    LogLine,
-    Metrics,
-    RunEnded,
-    RunStarted,
-)
+from tuiapp.trainers.contract.events import AnyEvent, Figures, LogLine, Metrics, RunEnded, RunStarted
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.outcome import steps_on_all, summary_of
 from tuiapp.trainers.state.run_state import RunState
@@ -123,8 +116,7 @@ def test_the_rate_leaves_out_the_first_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    "config",
-    [RunConfig(global_batch_size=100, epochs=1), RunConfig(global_batch_size=100, epochs=9, max_steps=14)],
+    "config", [RunConfig(global_batch_size=100, epochs=1), RunConfig(global_batch_size=100, epochs=9, max_steps=14)]
 )
 def test_with_one_epoch_the_rate_leaves_out_the_first_tenth(config: RunConfig) -> None:
     state = begun(make_plan(config), 1)

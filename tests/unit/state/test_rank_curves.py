@@ -73,14 +73,7 @@ def test_names_that_come_apart_and_together_are_one_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        "all the same",
-        "losses change",
-        "one is not finite",
-        "one count differs",
-        "the last one is short",
-    ],
+    "kind", ["all the same", "losses change", "one is not finite", "one count differs", "the last one is short"]
 )
 def test_together_or_one_by_one(kind: str) -> None:
     together, one_by_one = Curves(), Curves()

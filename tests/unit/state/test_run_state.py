@@ -129,14 +129,7 @@ def test_ranks_may_come_in_any_order(seed: int) -> None:
 
 def test_reports_at_different_moments_are_not_a_lag() -> None:
     """Rank 1 reports half a second after rank 0; both take 20 steps a second."""
-    state = fold(
-        [
-            h.steps(0, 1, 20, 1.0),
-            h.steps(1, 1, 10, 0.5),
-            h.steps(0, 21, 40, 2.0),
-            h.steps(1, 11, 30, 1.5),
-        ]
-    )
+    state = fold([h.steps(0, 1, 20, 1.0), h.steps(1, 1, 10, 0.5), h.steps(0, 21, 40, 2.0), h.steps(1, 11, 30, 1.5)])
     leader = state.leader
     assert leader is not None
     assert leader.rank == 0

@@ -71,12 +71,7 @@ def test_whatever_comes_in_whatever_pieces_is_all_there(
 
 @given(VALUES, VALUES, st.integers(0, 1000), CAPACITIES, CAPACITIES, st.sampled_from([1.0, 4.0]))
 def test_two_that_are_merged_are_as_one(
-    ours: list[float | None],
-    theirs: list[float | None],
-    after: int,
-    capacity: int,
-    other_capacity: int,
-    scale: float,
+    ours: list[float | None], theirs: list[float | None], after: int, capacity: int, other_capacity: int, scale: float
 ) -> None:
     series, other = Series(capacity), Series(other_capacity)
     extend(series, 1, ours)
