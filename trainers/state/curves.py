@@ -258,8 +258,8 @@ class Curves:
     zero: StepZero = field(default_factory=StepZero)
     evaluated: int = 0  # last step of an evaluation; 0 for none
     utilization: dict[str, SampledCurve] = field(default_factory=dict)  # of each GPU, by the step that was reached
+    # Metric whose first step others had passed, as one that counts epochs -> the second of the run of each report.
     behind: dict[str, SampledCurve] = field(default_factory=dict)
-    """Metric whose first step others had passed, as one that counts epochs -> the second of the run of each report."""
     _count: int = 0  # curves, …
     _promised: int = 0  # … and the buckets that they may come to have
     _ranks: dict[int, RankCurves] = field(default_factory=dict)

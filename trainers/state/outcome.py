@@ -8,15 +8,7 @@ from math import isnan
 from msgspec.structs import replace
 
 from tuiapp.trainers.contract.events import MAX_FIGURES, Figures, RunEnded, RunStarted, Summary
-from tuiapp.trainers.contract.metrics import (
-    DATA_WAIT,
-    EXAMPLES,
-    STEP_TIME,
-    SYNC_WAIT,
-    evaluation_of,
-    loss_of,
-    mean,
-)
+from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, evaluation_of, loss_of, mean
 from tuiapp.trainers.contract.status import SCHEMA, End, Status
 from tuiapp.trainers.state.known_metrics import is_further
 from tuiapp.trainers.state.run_state import RunState

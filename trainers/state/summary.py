@@ -16,13 +16,7 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import SCHEMA, RunConfig, best_by
 from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.contract.about import About, read_about
-from tuiapp.trainers.contract.events import (
-    Blemish,
-    Facts,
-    Queued,
-    RunStarted,
-    Summary,
-)
+from tuiapp.trainers.contract.events import Blemish, Facts, Queued, RunStarted, Summary
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import Status
 from tuiapp.trainers.contract.waiting import Waiting, read_waiting
