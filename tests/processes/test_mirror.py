@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -15,16 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.kit.harness import MLP, launched
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract.events import Alert
-from tuiapp.trainers.contract.rundir import RunDir
 
 pytestmark = pytest.mark.nightly
-
-SCRIPT = """
-import tuiapp
-with tuiapp.init(name="mine", config={"lr": 0.5}) as run:
-    for step in range(1, 21):
-        tuiapp.log({"loss": 1 / step}, step=step)
-"""
 
 
 @pytest.mark.usefixtures("no_framework")
@@ -53,21 +43,6 @@ def test_it_is_killed_and_has_all_steps(runs_dir: Path, tmp_path: Path) -> None:
                 for (step, _), value in zip(event.places(), event.values["loss"], strict=True)
             }
             assert found == pytest.approx(wanted)
-
-
-@pytest.mark.parametrize(("wanted", "works"), [("tensorboard:board", True), ("wandb:board", False)])
-def test_a_script_that_is_a_run_of_its_own(runs_dir: Path, tmp_path: Path, wanted: str, works: bool) -> None:
-    environment = {**os.environ, "TUIAPP_RUNS_DIR": str(runs_dir), "TUIAPP_MIRROR": wanted}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    (run,) = (RunDir(path) for path in runs_dir.iterdir() if not path.name.startswith("."))
-    wait_until(lambda: not run.is_live())
-    assert ("TUIAPP_MIRROR: mirror: 'wandb:board' is not allowed" in done.stderr) is not works
-    if works:
-        board = tmp_path / "board" / run.run_id
-        wait_until(lambda: board.exists() and len(_losses(board)) == 20)
-    assert len(run.journal.read_text().splitlines()) > 3
 
 
 def _losses(directory: Path) -> dict[int, float]:

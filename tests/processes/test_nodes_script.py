@@ -12,11 +12,10 @@ import pytest
 from tests.kit.harness import Watched, launched
 from tests.kit.nodes import agent
 from tests.kit.own_scripts import curve
-from tests.kit.waiting import wait_until
 from tests.processes.test_script import of_script
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.events import Checkpoint, LogLine, Metrics, RankFailed
+from tuiapp.trainers.contract.events import Checkpoint, LogLine, Metrics
 
 pytestmark = pytest.mark.nightly
 
@@ -77,23 +76,3 @@ def test_metrics_in_the_output_and_in_event_files_of_every_node(tmp_path: Path, 
         for rank in (0, 1):
             assert curve(run, rank, "lr") == {step: step + 10 * rank for step in range(1, 4)}
         assert not [line for line in run.of(LogLine) if "found no number" in line.text or "no scalar" in line.text]
-
-
-def test_an_exception_there_is_told_with_its_traceback(tmp_path: Path, runs_dir: Path) -> None:
-    config = of_script(
-        tmp_path,
-        """
-        import time, tuiapp
-        run = tuiapp.init()
-        tuiapp.log({"loss": 1.0}, step=1)
-        if run.rank == 1:
-            raise ValueError("only on the second node")
-        time.sleep(600)
-        """,
-    )
-    with on_two_nodes(config, runs_dir, tmp_path / "node-b") as run:
-        assert run.end().reason.startswith("rank 1 on node 1 failed at step 1: ValueError: only on")
-        failed = run.wait(RankFailed)
-        assert (failed.node, failed.step) == (1, 1)
-        assert failed.traceback.startswith("Traceback")
-        wait_until(lambda: not run.processes())

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.kit import histories as h
 from tests.kit.harness import MLP, Watched, launched
-from tests.kit.recorded import record
 from tests.kit.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.kit.terminal import Terminal
-from tests.kit.waiting import wait_until
 from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import Change, change_about, read_about
-from tuiapp.trainers.contract.events import LogLine
-from tuiapp.trainers.contract.journal import JournalWriter
-from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run.journal_keeper import DigestWriter
-from tuiapp.trainers.state.snapshot import load
 
 pytestmark = pytest.mark.nightly
 
@@ -146,49 +134,3 @@ def test_leaving_does_not_wait_for_a_directory_that_does_not_answer(disk: SlowDi
             assert time.monotonic() - began < 5.0
             assert terminal.restored()
             disk.be(Trouble())
-
-
-def test_an_end_that_is_seen_late_is_no_loss(tmp_path: Path, fake: Callable[..., None]) -> None:
-    fake()
-    place = tmp_path / "disk"
-    place.mkdir()
-    with slow_disk(place, "attr_timeout=3", "entry_timeout=3") as disk, launched(MLP, disk.backing) as run:
-        run.at_step(3)
-        with attached(disk, run) as terminal:
-            terminal.wait("RUNNING", 60)
-            mailbox.send(run.run.commands, "stop")
-            terminal.wait("STOPPED", 60)
-            assert b"LOST" not in terminal.raw
-
-
-@pytest.mark.parametrize(
-    ("name", "read"),
-    [("digest", lambda run: load(run) is not None), ("about.json", lambda run: read_about(run)[0].name)],
-)
-def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
-    disk: SlowDisk, name: str, read: Callable[[RunDir], object]
-) -> None:
-    made = record(disk.backing, h.RUN_ID, h.completed())
-    change_about(made, Change(name="baseline"))
-    journal = JournalWriter(made.journal)
-    digest = DigestWriter(made, journal)
-    journal.append([LogLine(rank=0, stream="stdout", text="the last")])
-    digest.write()
-    journal.close()
-    seen = RunDir(disk.path / made.run_id)
-    disk.be(Trouble(delay_s=0.5))
-    with ThreadPoolExecutor() as pool:
-        reading = pool.submit(read, seen)
-        wait_until(lambda: str(seen.path / name) in open_files())
-        shutil.copyfile(made.path / name, made.path / "new")
-        os.replace(made.path / "new", made.path / name)
-        assert reading.result() == read(made) != ""
-
-
-def open_files() -> set[str]:
-    """Of this process."""
-    found = set()
-    for fd in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            found.add(os.readlink(f"/proc/self/fd/{fd}"))
-    return found

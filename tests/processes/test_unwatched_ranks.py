@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,24 +94,6 @@ def test_supervisor_and_reaper_killed_and_resumed(runs_dir: Path, fake: Callable
         assert state.resume_step == covered
         resume_to(run, saved + 40)
         print(f"\njournal up to {last}, ranks up to {saved} or more: resumed from {covered}, nothing is missing")
-
-
-@pytest.mark.nightly
-def test_supervisor_suspended_and_then_killed(runs_dir: Path, fake: Callable[..., None]) -> None:
-    """It was suspended for more checkpoints than are kept: the last that it recorded is still there."""
-    fake(step=0.005)
-    with launched(CONFIG, runs_dir) as run:
-        run.wait(Checkpoint, lambda event: event.step >= 58)
-        os.kill(run.started.pid, signal.SIGSTOP)
-        deadline = time.monotonic() + 60
-        while newest(run.run) < run.last_step(0) + 5 * 29:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.kill(run.started.pid, signal.SIGKILL)
-        last, saved = outlived(run)
-        assert saved > last
-        assert len(list_checkpoints(run.run.checkpoints)[0]) <= 5  # the newest 3, the best, the one on record
-        resume_to(run, saved + 40)
 
 
 @pytest.mark.nightly

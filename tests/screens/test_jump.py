@@ -6,14 +6,10 @@ import pytest
 from textual.geometry import Offset
 from textual.widgets import Static
 
-from tests.kit import histories as h
 from tests.kit.configure_app import Start, field, screen
 from tests.kit.run_app import until
-from tests.kit.runs_app import ListLister, RunsApp, info
-from tests.kit.stage import Stage, folded, run_screen
 from tuiapp.screens.jump import LETTERS, JumpScreen, labelled
 from tuiapp.widgets.preset_list import PresetList
-from tuiapp.widgets.run_table import RunTable
 
 
 @pytest.mark.parametrize("count", [0, 1, 26, 27, 51, 52, 300, 676, 900])
@@ -51,27 +47,3 @@ async def test_from_the_presets_to_a_field_and_back(start: Start) -> None:
         await until(pilot, lambda: isinstance(app.screen, JumpScreen))
         await pilot.press("1")
         await until(pilot, lambda: app.screen is screen(pilot))
-
-
-async def test_to_a_row_and_a_column_of_the_runs() -> None:
-    app = RunsApp(ListLister([info(n) for n in range(4)]))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: len(app.rows) == 4)
-        table = app.runs_screen.query_one(RunTable)
-        found = dict(table.jump_targets())
-        found[Offset(0, 3)]()
-        assert table.cursor == 2
-        titles = [place for place in found if place.y == 0]
-        assert len(titles) == len(table._columns)
-
-
-async def test_to_a_panel_of_a_run() -> None:
-    watched = run_screen(h.running())
-    app = Stage(watched)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await folded(pilot, watched)
-        log = watched.query_one("#log")
-        app.push_screen(shown := JumpScreen(watched))
-        await until(pilot, lambda: bool(shown.query(Static)) and shown.query(Static).first().region.area > 0)
-        await pilot.press(label_at(shown, log.region.offset))
-        await until(pilot, lambda: watched.chosen == "log")

@@ -1,15 +1,13 @@
 """What a rank prints that no terminal would survive, or more of it than there is room for."""
 
 import os
-import threading
 
 
 def at_step(kind: str, after: int) -> None:
     """Print what is to be printed.
 
     Args:
-        kind: "talk" prints at each step, "babble" once and a word 200 steps later, "shout" all the time, as fast as it
-            can: 1 GiB in lines of 4 KiB, half of it to stderr.
+        kind: "talk" prints at each step, "babble" once and a word 200 steps later.
         after: Steps since the fault's own.
     """
     if kind == "talk" and after >= 0:
@@ -18,14 +16,6 @@ def at_step(kind: str, after: int) -> None:
         _babble()
     elif kind == "babble" and after == 200:
         print("the babbling is over")
-    elif kind == "shout" and after == 0:
-        threading.Thread(target=_shout, daemon=True).start()
-
-
-def _shout() -> None:
-    data = (b"x" * 4095 + b"\n") * 64
-    for number in range((1 << 30) // len(data)):
-        os.write(1 + number % 2, data)
 
 
 def _babble() -> None:

@@ -50,7 +50,7 @@ def _misbehave(kind: str) -> None:
             while len(held) < 64:
                 held.append(bytearray(os.urandom(1 << 20) * 16))
             time.sleep(3600)
-        case "hang" | "skip":
+        case "hang":
             time.sleep(3600)
         case "gate":
             # Bounded: a test that was killed opens no gate.
@@ -87,7 +87,7 @@ if "RANK" in os.environ and "tuiapp.trainers.rank.process" in " ".join(sys.orig_
             mine = _all or os.environ["RANK"] == _rank
             if mine and step == int(_step):
                 _misbehave(_kind)
-            if mine and (said := _kind.removesuffix("-gated")) in ("talk", "babble", "shout"):
+            if mine and (said := _kind.removesuffix("-gated")) in ("talk", "babble"):
                 importlib.import_module("printing").at_step(said, step - int(_step))
             if _kind == "deaf" and os.environ["RANK"] == _rank:
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -86,14 +86,6 @@ def told(text: str) -> list[str]:
     return [secret for secret in SECRETS if secret in text]
 
 
-def test_show(tuiapp: Command, recorded: str) -> None:
-    for more in ([], ["--json"]):
-        masked = tuiapp("show", recorded, *more).out
-        assert told(masked) == []
-        assert "--api-key *** --lr 0.1" in masked
-        assert told(tuiapp("show", recorded, "--secrets", *more).out) == [*SECRETS[:3]]
-
-
 def test_what_is_shared(tuiapp: Command, recorded: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     for name in ("report.html", "report.md"):

@@ -103,16 +103,6 @@ def test_what_is_not_finite_is_told_apart() -> None:
     assert series.bounds == (1.0, 1e35)
 
 
-def test_of_joined_values_the_last_is_one_that_was_logged() -> None:
-    column: list[list[float | None]] = [[2.0, 5.0], [1.0, 4.0], [3.0, 6.0], [3.0, 4.0]]
-    mean, low, high, last = column
-    event = Metrics(
-        rank=0, first_step=1, values={"x": mean}, counts=[3, 3], lows={"x": low}, highs={"x": high}, lasts={"x": last}
-    )
-    series = fold([begun(), event]).curves[0, "x"]
-    assert (series.last, series.bounds) == (4.0, (1.0, 6.0))
-
-
 STEPS = st.integers(0, 40)
 VALUES = st.one_of(st.floats(-9, 9), st.sampled_from([math.nan, math.inf, -math.inf, 1e33]))
 ROWS = st.lists(st.tuples(STEPS, st.dictionaries(st.sampled_from(["a", "b/c", "val/a"]), VALUES, min_size=1)))

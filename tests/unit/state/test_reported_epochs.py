@@ -101,19 +101,6 @@ def test_a_run_that_begins_from_anothers_checkpoint_has_the_epochs_since() -> No
     assert numbers(folded(transformers(range(45, 86, 5), 20))) == [(3, 16, 16), (4, 20, 20), (5, 5, 20)]
 
 
-def test_a_second_training_counts_on() -> None:
-    second = [said(20 + step, {"loss": 1.0, "epoch": (step - 1) // 10 + 1}) for step in range(1, 21)]
-    assert numbers(folded([*named(range(1, 21), 10, 1), *second]))[:3] == [(1, 10, 10), (2, 10, 10), (3, 10, 10)]
-    fractions = [said(40 + step, {"loss": 1.0, "epoch": step / 20}) for step in range(5, 41, 5)]
-    assert [row[0] for row in numbers(folded([*transformers(range(5, 41, 5), 20), *fractions]))] == [1, 2, 3, 4]
-
-
-def test_a_report_of_the_next_epoch_at_the_same_step_is_of_no_new_one() -> None:
-    """Lightning's test after training."""
-    events = [*named(range(1, 21), 10), said(20, {"test/loss": 0.5, "epoch": 2})]
-    assert numbers(folded(events)) == [(1, 10, 10), (2, 10, 10)]
-
-
 def test_an_evaluation_belongs_to_the_last_epoch_begun_before_it() -> None:
     """What is logged without a step after an epoch stands at the step before the next one's first."""
     events: list[AnyEvent] = []
@@ -125,13 +112,6 @@ def test_an_evaluation_belongs_to_the_last_epoch_begun_before_it() -> None:
     assert numbers(state) == [(1, 4, 4), (2, 4, 4), (3, 4, 4)]
     assert [row.test_loss for row in state.curves.last_epochs()] == [0.1, 0.2, 0.3]
     assert [state.epoch_of(step) for step in (3, 4, 5, 8, 9, 12)] == [1, 1, 2, 2, 3, 3]
-
-
-def test_ranks_count_together() -> None:
-    events = [
-        said(step, {"loss": float(rank), "epoch": step / 4}, rank=rank) for step in range(1, 9) for rank in (0, 1)
-    ]
-    assert [row.loss for row in folded(events).curves.last_epochs()] == [0.5, 0.5]
 
 
 @pytest.mark.nightly

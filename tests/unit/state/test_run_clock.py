@@ -21,13 +21,6 @@ def test_an_event_that_arrives_sets_a_wrong_clock_right(wrong_s: float) -> None:
     assert clock.now() == 1062.0
 
 
-def test_what_was_there_before_shows_no_time() -> None:
-    clock = RunClock(lambda: 5000.0)
-    clock.sync(10.0, more=True)
-    clock.sync(1000.0, more=False)
-    assert clock.now() == 5000.0
-
-
 def test_what_arrives_a_little_late_is_no_wrong_clock() -> None:
     clock = RunClock(lambda: 1000.0)
     clock.sync(10.0, more=False)

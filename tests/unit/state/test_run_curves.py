@@ -124,13 +124,6 @@ def test_curves_over_each_other_each_with_its_letter(axis: str, metric: str, log
     assert left < right
 
 
-@pytest.mark.parametrize(("window", "labels"), [(None, "2 4 6 8 10"), ((2.5, 3.0), "0.5 1.0 1.5 2.0 2.5 3.0")])
-def test_epochs_have_one_number_of_decimals(window: tuple[float, float] | None, labels: str) -> None:
-    runs = [("a", 0, curves_of(h.completed()))]
-    chart = build_comparison(runs, ChartOptions(axis="epoch", window=window), columns=160, rows=20)
-    assert " ".join(label for _, label in chart.x_ticks) == labels
-
-
 def test_curves_are_drawn_by_what_there_is() -> None:
     begun = h.started()
     batch = begun.config["global_batch_size"]

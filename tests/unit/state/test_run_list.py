@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from msgspec.structs import replace as replace_fields
 from tests.kit.runs_app import info
 from tuiapp.screens.column_picker import columns_to_pick
 from tuiapp.trainers.contract.events import Facts, Figures, RunStarted, Summary
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_of
 from tuiapp.trainers.state.signs import BLEMISH
@@ -84,12 +82,6 @@ def test_by_a_column_those_without_a_value_last() -> None:
     assert order([unknown, *ALL], "loss", reverse=True) == [*ALL[::-1], unknown]
     assert order([unknown, *ALL], "devices")[-1] == unknown
     assert order([unknown, *ALL], "devices", reverse=True)[-1] == unknown
-
-
-def test_words() -> None:
-    assert choose(ALL, "") == ALL
-    assert choose(ALL, "  TORCH 0004 ") == [ALL[0]]
-    assert choose(ALL, "torch-ddp jax") == []
 
 
 def script(number: int, config: dict[str, object], **summary: object) -> RunInfo:
@@ -204,14 +196,6 @@ def test_no_path_pattern_line_or_id_tells_runs_apart() -> None:
     mute = [info(n, backend="script", script="t.py", arguments=f"--lr 0.{n} --out-dir /a/{n} --fast") for n in (1, 2)]
     assert differing_keys(mute) == ["lr"]
     assert choose(mute, "lr<0.15 fast=true") == mute[:1]
-
-
-def test_gpus_are_named_by_their_numbers(tmp_path: Path) -> None:
-    runs = [replace(info(n, device_ids=(f"GPU-{n}",)), directory=RunDir(tmp_path / f"{n}")) for n in (3, 4)]
-    runs[0].directory.path.mkdir()
-    runs[0].directory.environment.write_text('{"gpus": [{"index": 7, "uuid": "GPU-3"}]}')
-    column = column_of("config.device_ids")
-    assert [column.cell(one) for one in runs] == ["7", "GPU-4"]
 
 
 def test_scripts_metrics_are_columns_before_ids() -> None:
@@ -379,12 +363,6 @@ def test_what_runs_are_best_by_is_guessed(summary: dict[str, Any], f1: float | N
 )
 def test_whether_more_is_better(name: str, rises: bool) -> None:
     assert metric(name).rises is rises
-
-
-def test_of_many_keys_those_come_in_that_tell_most_runs_apart() -> None:
-    infos = [script(n, {f"key{key}": n % key for key in range(1, 12)}) for n in range(1, 40)]
-    assert differing_keys(infos) == [f"key{key}" for key in range(6, 12)]
-    assert differing_keys([]) == differing_keys(infos[:1]) == []
 
 
 def test_only_keys_that_differ() -> None:

@@ -223,14 +223,6 @@ def test_what_is_unknown_or_absurd_changes_nothing() -> None:
     assert set(state.ranks) == {0, 1}
 
 
-def test_changes_are_told_once() -> None:
-    state = fold(h.beginning())
-    assert {"run", "ranks", "sharding", "log"} <= state.take_changes()
-    assert state.take_changes() == frozenset()
-    apply(state, h.steps(0, 1, 5, 3.0))
-    assert state.take_changes() == {"run", "curves", "ranks"}
-
-
 def test_an_alert_that_has_ended_is_in_the_log_alone() -> None:
     hot = Alert(kind="thermal", device="GPU-0", text="GPU 0 is too hot", **h.at(9))
     other = msgspec.structs.replace(hot, device="GPU-1", text="GPU 1 is too hot")
