@@ -121,7 +121,7 @@ def _activations(config: RunConfig, size: Size) -> int:
     if BACKENDS[config.backend].engine == "jax":
         # PyTorch's attention computes the scores anew. XLA keeps them in float32, and what softmax makes of them.
         each += XLA_PLACE_BYTES * size.pooled + (FLOAT32_BYTES + number) * size.scores
-        if config.devices > 1:
+        if config.devices > 1 and mesh_of(config.mesh, config.devices).model == 1:
             # There XLA splits loops around BatchNorm that it joins on one device, and keeps what lies between.
             each += number * size.normalized
     else:
