@@ -144,3 +144,11 @@ def test_a_save_that_is_due_waits_for_an_epoch_that_no_rank_has_ended() -> None:
     gate.vote()
     gate.decide(7, stop=False, due=True)
     assert [gate.due_after(step) for step in (7, 14, 21)] == [False, True, False]
+
+
+def test_a_rank_that_has_resumed_has_made_the_steps_before() -> None:
+    gate = StopGate(72)
+    assert gate.vote() == 72
+    gate.decide(72, stop=True, save=True)
+    assert gate.saves_before(73)
+    assert not gate.enter(73)
