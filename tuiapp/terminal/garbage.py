@@ -12,9 +12,6 @@ import gc
 NEW_OBJECTS = 5_000
 """New objects that trigger a collection."""
 
-NEW_WHILE_ANSWERING = 100_000
-"""New objects before a collection while a key is answered: enough for some ten layouts, if a key is held down."""
-
 REST_S = 2.0
 """After so long without a key nobody waits for an answer."""
 
@@ -25,13 +22,8 @@ OLDER_COLLECTIONS = 10
 def collect_from_now_on() -> None:
     """Starts collecting; present objects are exempt."""
     gc.freeze()
-    put_off(answering=False)
+    gc.set_threshold(NEW_OBJECTS, 10, 100)
     gc.enable()
-
-
-def put_off(*, answering: bool) -> None:
-    """Postpones collections of new objects while a key is answered."""
-    gc.set_threshold(NEW_WHILE_ANSWERING if answering else NEW_OBJECTS, 10, 100)
 
 
 def collect_at_rest(rest_s: float) -> None:

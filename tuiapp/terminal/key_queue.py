@@ -22,7 +22,6 @@ from textual.app import App, ScreenStackError
 from textual.widgets import Input
 
 from tuiapp.terminal.focus_moves import move_focus
-from tuiapp.terminal.garbage import put_off
 from tuiapp.terminal.patience import is_waiting
 
 PAINT_S = 0.03
@@ -76,7 +75,6 @@ class KeyQueue:
             if self._leaves(event):
                 asyncio.get_running_loop().call_later(LEAVE_PATIENCE_S, self._overtake, event)
             return
-        put_off(answering=True)
         if self._is_ready():
             await self._hand_on(event)
         else:
@@ -108,11 +106,6 @@ class KeyQueue:
         finally:
             self._busy = None
             self._answered_at = time.monotonic()
-            asyncio.get_running_loop().call_later(PAINT_S, self._rest)
-
-    def _rest(self) -> None:
-        if self._busy is None:
-            put_off(answering=False)
 
     async def _hand_on(self, event: events.Event) -> None:
         self._last = event.key if isinstance(event, events.Key) else ""

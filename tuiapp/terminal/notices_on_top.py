@@ -13,7 +13,8 @@ T = TypeVar("T")
 class NoticesOnTop(Screen[T]):
     """Hides its notices while another screen covers it.
 
-    Textual 8.2.8 shows all notices on the new screen, too: under a dialog each is seen twice, in two places.
+    Textual 8.2.8 shows all notices on the new screen, too: under a dialog each is seen twice, in two places. Not
+    reported upstream.
     """
 
     def _on_screen_suspend(self) -> None:

@@ -239,7 +239,7 @@ class RunTable(ScrollView, can_focus=True):
         number = y - 1 + self.scroll_offset.y
         if not 0 <= number < len(self.rows):
             return Strip.blank(width, self.rich_style)
-        base = self.rich_style
+        base = self.visual_style.rich_style
         if number == self.cursor:
             base += self.get_component_rich_style("runs--cursor")
         strip = Strip(self._cells(self.rows[number], base)).adjust_cell_length(width, base)
