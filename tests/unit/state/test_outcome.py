@@ -183,3 +183,12 @@ def test_recorded_runs_end_with_what_their_events_come_to(history: Callable[[], 
         apply(state, event)
     told = {name: pytest.approx(figure, abs=1e-3) for name, figure in asdict(end.summary).items()}
     assert asdict(summary_of(state, end.summary.seconds)) == told
+
+
+def test_step_0_of_an_earlier_attempt_counts() -> None:
+    state = begun(SCRIPT, 1)
+    apply(state, Metrics(rank=0, first_step=0, values={"loss": [1.0] * 10}))
+    begun(SCRIPT, 1, state=state, resumed_from=None)
+    assert summary_of(state, 1.0).steps == 10
+    apply(state, Metrics(rank=0, first_step=6, values={"loss": [1.0] * 6}))
+    assert summary_of(state, 1.0).steps == state.steps_done == 12
