@@ -17,6 +17,9 @@ from tuiapp.trainers.config.run_config import OPTIONS, Check, RunConfig, build_c
 _WITH_MODELS = {"sync_batch_norm": tuple(model.name for model in MODELS.values() if model.batch_norm)}
 """Key → the models that it affects."""
 
+_FORMER_DEFAULTS = {"checkpoint_every": 1}
+"""Key → an earlier default of it: files that were written then have it although it has no effect."""
+
 
 def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
     """The keys that have no effect, given the values of all."""
@@ -57,9 +60,9 @@ def with_changes(base: Mapping[str, object], changes: Mapping[str, object], chec
 
 def check_file(config: RunConfig) -> list[Problem]:
     """Checks a file: if written by this program it has all keys, those without effect at their defaults."""
-    return check_inapplicable(
-        config, [key for key, option in OPTIONS.items() if getattr(config, key) != option.default]
-    )
+    values = to_mapping(config)
+    changed = [key for key, option in OPTIONS.items() if values[key] not in (option.default, _FORMER_DEFAULTS.get(key))]
+    return check_inapplicable(config, changed)
 
 
 def _problem(key: str, values: Mapping[str, Value]) -> Problem:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tuiapp.trainers.config.machine import Gpu, Machine
@@ -12,7 +13,7 @@ from tuiapp.trainers.config.memory import check_data_fits
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.relevance import inapplicable_keys
+from tuiapp.trainers.config.relevance import check_file, inapplicable_keys
 from tuiapp.trainers.config.run_config import RunConfig, build_config, to_mapping
 from tuiapp.trainers.config.script import command, data_name, read_code, short_command, subject, variables
 from tuiapp.trainers.config.script_syntax import compile_pattern, program_name, read_environment, read_values
@@ -96,6 +97,12 @@ def test_only_its_own_keys_apply(script: RunConfig) -> None:
     assert {"model", "dataset", "epochs", "seed", "nan_policy", "momentum"} <= idle
     assert not idle & {"script", "arguments", "devices", "device_ids", "platform", "stop_grace_s"}
     assert {"script", "stop_grace_s"} <= inapplicable_keys(to_mapping(RunConfig()))
+
+
+@pytest.mark.parametrize(("every", "problems"), [(1, []), (2, ["checkpoint_every"])])
+def test_a_file_of_all_keys_may_have_an_earlier_default(script: RunConfig, every: int, problems: list[str]) -> None:
+    config = msgspec.structs.replace(script, checkpoint_every=every)
+    assert [problem.key for problem in check_file(config)] == problems
 
 
 @pytest.mark.parametrize(
