@@ -29,7 +29,7 @@ from tests.kit.harness import Watched, watching
 from tests.kit.terminal import Terminal
 from tuiapp.library.find import find_run
 from tuiapp.screens.arrangement import PANELS
-from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.config.options import HANG_VARIABLE
 from tuiapp.trainers.config.settings import save_setting
 from tuiapp.trainers.contract.events import Alert
 

@@ -168,7 +168,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     @work(group="strays")
     async def _offer_to_end_strays(self) -> None:
-        from tuiapp.screens.orphans import offer_to_end_strays
+        from tuiapp.screens.quit import offer_to_end_strays
 
         await offer_to_end_strays(self, self._runs_dir)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuiapp import __version__
 from tuiapp.library.exporters import EXPORTERS, TABLES, names_of
-from tuiapp.trainers.config.environment import INTERVAL_S, INTERVAL_VARIABLE
+from tuiapp.trainers.config.options import INTERVAL_S, INTERVAL_VARIABLE
 from tuiapp.verbs import arguments
 from tuiapp.verbs.arguments import Names
 

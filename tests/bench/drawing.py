@@ -9,8 +9,7 @@ from tests.bench.long_run import EPOCH, Run
 from tuiapp.trainers.contract.events import AnyEvent
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.view.chart import ChartOptions, build_chart
-from tuiapp.view.frame import frame
+from tuiapp.view.chart import ChartOptions, build_chart, frame
 from tuiapp.view.raster import rasterize
 
 COLUMNS, ROWS = 110, 30

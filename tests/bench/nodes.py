@@ -32,7 +32,7 @@ from tests.kit.reported import step_event
 from tests.kit.simulated import SimulatedAgent
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import (
     DeviceSample,
     HostSample,
@@ -220,7 +220,7 @@ def measure(home: Home, seconds: float, steps_per_second: int) -> None:
                 memory = supervisor.memory_info().rss
                 behind = time.time() - last_time(run)
         finally:
-            mailbox.send(run.commands, "stop-now")
+            sidecars.send_command(run.commands, "stop-now")
             try:
                 watched.end(60)
             finally:

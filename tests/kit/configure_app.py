@@ -13,8 +13,8 @@ from tests.kit.at_rest import until as until
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.config_form import ConfigForm

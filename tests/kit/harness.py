@@ -15,10 +15,10 @@ import psutil
 from tests.kit import reported
 from tests.kit.mxnet_environment import interpreter_of
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Metrics, RankStarted, RunEnded, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.launch import launch, resume
 
 E = TypeVar("E", bound=AnyEvent)

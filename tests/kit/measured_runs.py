@@ -12,10 +12,10 @@ from tests.kit import histories as h
 from tests.kit.recorded import record
 from tests.kit.reported import with_values
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RankSample, RunEnded, RunStarted, Status, Summary
 from tuiapp.trainers.contract.metrics import SYNC_WAIT
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, write_about
 from tuiapp.trainers.experiments.study import Study, StudyDir
 
 STEPS = 40

@@ -17,8 +17,7 @@ from mxnet import autograd, gluon
 from tuiapp.trainers.config.catalog import MODELS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.mxnet import models as mxnet_models
-from tuiapp.trainers.frameworks.mxnet.optimizers import build_optimizer, clip
-from tuiapp.trainers.frameworks.mxnet.state import named_parameters
+from tuiapp.trainers.frameworks.mxnet.state import build_optimizer, clip, named_parameters
 
 CONTEXTS = [mx.cpu(0), mx.cpu(1)]
 

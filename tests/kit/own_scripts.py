@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.kit.harness import Watched
 from tuiapp.library.find import list_runs
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, Metrics
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -52,10 +52,10 @@ def ends_well(process: subprocess.Popen[str]) -> str:
 def saved_then_stopped(watched: Watched, exists: Callable[[Path], bool] = Path.exists) -> tuple[int, int]:
     """Asks a run that has no end for a checkpoint, then to stop; returns the steps at which it has saved."""
     watched.wait(Metrics, lambda event: event.last_step >= 5)
-    mailbox.send(watched.run.commands, "checkpoint")
+    sidecars.send_command(watched.run.commands, "checkpoint")
     first = watched.wait(Checkpoint)
     watched.wait(Metrics, lambda event: event.last_step > first.step)
-    mailbox.send(watched.run.commands, "stop")
+    sidecars.send_command(watched.run.commands, "stop")
     end = watched.end()
     assert end.status == "stopped", end
     saves = watched.of(Checkpoint)

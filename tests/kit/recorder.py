@@ -30,12 +30,11 @@ from tuiapp.trainers.contract.events import (
     StepMemory,
 )
 from tuiapp.trainers.contract.media import Content
-from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Patience, Saved
 from tuiapp.trainers.rank.evaluation import WORST
-from tuiapp.trainers.rank.patience import Patience
 from tuiapp.trainers.rank.reporter import Profiler, Reporter
 from tuiapp.trainers.rank.tensor_files import Tensors
-from tuiapp.trainers.sources.normalization import normalized
+from tuiapp.trainers.sources.datasets import normalized
 
 DEVICES = 7
 JAX_BACKENDS = [name for name, backend in BACKENDS.items() if "jax" in backend.packages]

@@ -9,8 +9,7 @@ from textual.app import App
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.metrics_grid import MetricsGrid
 from tuiapp.widgets.chart_panel import ChartPanel
-from tuiapp.widgets.log_rows import LogRows
-from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets.log_view import LogRows, LogView
 
 
 def is_read(screen: CompareScreen) -> bool:

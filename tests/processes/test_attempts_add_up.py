@@ -13,7 +13,7 @@ import pytest
 from tests.kit.harness import MLP, launched, resumed
 from tests.kit.waiting import wait_until
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import AnyEvent, Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.metrics import EXAMPLES, STEP_TIME, total
@@ -55,7 +55,7 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
     fake(step=0.005)
     with launched(MLP, runs_dir) as run:
         run.at_step(600)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         first = run.end().summary
     assert first.seconds > 3
     wait_apart()
@@ -65,7 +65,7 @@ def test_of_a_run_that_is_stopped_and_resumed_and_lost(runs_dir: Path, fake: Cal
         live = summarise(run.run)
         state = seen(run.run, whole=True)
         assert state.elapsed(time.time()) == pytest.approx(live.summary.seconds, abs=3.0)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         second = again.end().summary
     events = events_of(run.run)
     starts = [event for event in events if isinstance(event, RunStarted)]

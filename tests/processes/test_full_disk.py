@@ -16,7 +16,7 @@ from tests.kit.disks import tmpfs
 from tests.kit.harness import MLP, Gate, Watched, launched
 from tests.kit.waiting import wait_until
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, LogLine
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply
@@ -105,7 +105,7 @@ def test_a_disk_of_64_kib(
         enlarge(small_disk)
         run.at_step(last + 200)
         wait_until(lambda: not run.run.lock_note().trouble)
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         check_complete(run, "No space left on device")
         assert [line.text.split()[1] for line in run.of(LogLine) if line.rank == 1 and line.stream == "stdout"]
         run.wait_gone()
@@ -118,12 +118,12 @@ def test_a_run_that_cannot_say_that_it_ended_is_given_up_on_request(runs_dir: Pa
         size = run.run.journal.stat().st_size
         resource.prlimit(run.started.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         wait_until(lambda: run.run.lock_note().trouble)
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         wait_until(lambda: run.run.lock_note().over)
         asked = subprocess.run([*TUIAPP, "checkpoint", run.run.path], capture_output=True, text=True, timeout=100)
         assert (asked.returncode, asked.stdout) == (1, "")
         assert "File too large. The run has ended and waits for disk space" in asked.stderr
         assert "the run cannot report a checkpoint" in asked.stderr
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         run.wait_gone()
         assert summarise(run.run).status == "lost"

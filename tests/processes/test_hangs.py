@@ -14,7 +14,7 @@ import pytest
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.nodes import agent
 from tests.kit.waiting import wait_until
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, LogLine, Stacks
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.metrics import STEP_TIME
@@ -65,7 +65,7 @@ def test_a_rank_that_skips_a_collective_is_named_with_all_stacks(runs_dir: Path,
         assert all("in all_reduce" in stacks[rank] for rank in (0, 1, 3))
         assert "\x1b" not in "".join(stacks.values())
         # It is told once, and the run can still be stopped.
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         assert run.end().status == "stopped"
         assert len([one for one in run.of(Alert) if one.kind == "hang"]) == 1
         run.wait_gone()

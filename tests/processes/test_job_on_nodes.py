@@ -16,7 +16,7 @@ from tests.kit.harness import Watched
 from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tests.kit.waiting import wait_until
 from tuiapp.library.find import list_runs
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, Facts, LogLine, Metrics, Node, RankFailed, RankStarted
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
@@ -72,7 +72,7 @@ def test_the_nodes_of_a_job_are_one_run_and_stop_together(start: Start, runs_dir
     assert (run.started.nodes, run.started.world_size, run.started.part) == (2, 4, None)
     assert {(event.rank, event.node) for event in run.of(RankStarted)} == {(0, 0), (1, 0), (2, 1), (3, 1)}
     assert {facts.name for facts in run.of(Facts) if facts.name} == {"wide-3"}
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     assert run.end().status == "stopped"
     said = "".join(ends_well(process) for process in first + second)
     assert len({max(curve(run, rank, "loss")) for rank in range(4)}) == 1
@@ -103,12 +103,12 @@ def test_nodes_that_cannot_meet_are_runs_of_their_own(start: Start, runs_dir: Pa
     apart = "the ranks of node 1 are a run of their own, which a stop of the others does not reach: the recorder of "
     apart += run.run.run_id
     part.wait(LogLine, lambda line: line.text.startswith(apart))
-    mailbox.send(part.run.commands, "stop")
+    sidecars.send_command(part.run.commands, "stop")
     assert part.end().status == "stopped"
     said = "".join(ends_well(process) for process in second)
     assert said.count(apart) == said.count("the ranks of node 1 of 2, a run of their own") == 1
     assert all(process.poll() is None for process in first)
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     assert run.end().status == "stopped"
     assert sum(ends_well(process).count(cause) for process in first) == 1
 
@@ -155,7 +155,7 @@ def test_a_node_that_is_lost_is_named_and_the_others_train_on(start: Start, runs
         run.wait(RankFailed, lambda failed, rank=rank: failed.lost and failed.rank == rank)  # type: ignore[misc]
     assert all(process.poll() is None for process in ranks)
     reports(run, 0, 1, beyond=run.last_step(0))
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     assert run.end().reason.startswith("node 1 (")
     for process in ranks[:2]:
         ends_well(process)

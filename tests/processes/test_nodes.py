@@ -21,7 +21,7 @@ from tests.kit.harness import MLP, Watched, launched, resumed
 from tests.kit.nodes import address_of, agent, cable
 from tests.kit.simulated import SimulatedAgent
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import (
     Alert,
     Checkpoint,
@@ -58,7 +58,7 @@ def test_all_nodes_stop_after_the_same_step_and_resume_on_one_machine(
     fake()
     with on_two_nodes(ON_TWO, runs_dir) as run:
         run.at_step(5)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.end().status == "stopped"
         assert run.last_step(0) == run.last_step(1) == run.of(Checkpoint)[-1].step
         done = run.last_step(0)
@@ -183,7 +183,7 @@ def test_stop_now_does_not_wait_for_a_mute_node(runs_dir: Path, fake: Callable[.
         for process in processes:
             process.suspend()
         began = time.monotonic()
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         ended = run.end(30)
         seconds = time.monotonic() - began
         said = [line.text for line in run.of(LogLine) if line.rank is None]
@@ -244,7 +244,7 @@ def test_a_node_speaks_for_its_own_ranks_alone(runs_dir: Path, fake: Callable[..
         assert b"forged" not in run.run.journal.read_bytes()
         assert not [phase for phase in run.of(Phase) if phase.phase == "done"]
         assert not run.of(RunEnded)
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         while not other.finished:
             other.advance()
         assert run.end().status == "stopped"
@@ -265,6 +265,6 @@ def test_what_an_agent_reports_names_its_node(runs_dir: Path, fake: Callable[...
         assert run.wait(Alert, lambda alert: alert.kind == "disk" and alert.node == 1).text.startswith(f"{name}: ")
         assert run.wait(TelemetrySource, lambda source: source.node == 1).source == f"NVML on {name}"
         assert run.wait(DeviceSample, lambda sample: sample.node == 1).uuid == "at place 0 of node 1"
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         while not other.finished:
             other.advance()

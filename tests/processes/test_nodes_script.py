@@ -14,7 +14,7 @@ from tests.kit.nodes import agent
 from tests.kit.own_scripts import curve
 from tests.processes.test_script import of_script
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, LogLine, Metrics
 
 pytestmark = pytest.mark.nightly
@@ -45,11 +45,11 @@ def test_all_nodes_stop_at_the_step_that_they_agree_on(tmp_path: Path, runs_dir:
     with on_two_nodes(config, runs_dir, tmp_path / "node-b") as run:
         for rank in (0, 1):
             run.wait(Metrics, lambda event, rank=rank: event.rank == rank and event.last_step > 5)  # type: ignore[misc]
-        mailbox.send(run.run.commands, "checkpoint")
+        sidecars.send_command(run.run.commands, "checkpoint")
         for rank in (0, 1):
             run.wait(Checkpoint, lambda event, rank=rank: event.name == f"rank-{rank}")  # type: ignore[misc]
         assert len({event.step for event in run.of(Checkpoint)}) == 1
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.end().status == "stopped"
         assert len({max(curve(run, rank, "loss")) for rank in (0, 1)}) == 1
 

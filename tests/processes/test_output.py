@@ -14,7 +14,7 @@ import pytest
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.hostile import harm_in
 from tests.kit.terminal import Terminal
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import LogLine
 
 pytestmark = pytest.mark.nightly
@@ -59,7 +59,7 @@ def test_ten_megabytes_bad_bytes_bars_sequences_and_markup(runs_dir: Path, fault
         assert any("[red]markup[/]" in text for text in said)
         # As it was printed, for who reads the file.
         assert (run.run.rank(1) / "stdout.log").stat().st_size > LONG_BYTES
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         assert run.end().status == "stopped"
         run.wait_gone()
     print(f"\nsupervisor at most {most:.0f} MiB, dashboard {view:.0f} MiB")

@@ -18,7 +18,7 @@ import pytest
 from tests.kit.command_line import in_process
 from tests.kit.harness import MLP, START_S, Watched, launched, resumed, wait_dead
 from tuiapp.feeds.feed import JournalFeed
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, RankFailed
 from tuiapp.trainers.contract.orphans import find_orphans
 from tuiapp.trainers.state.condition import headline
@@ -75,7 +75,7 @@ def test_kill_9_of_the_supervisor_takes_the_ranks_children_along_and_the_run_can
     fake("child:1:5")
     with launched(MLP, runs_dir) as run:
         run.at_step(10)
-        mailbox.send(run.run.commands, "checkpoint")
+        sidecars.send_command(run.run.commands, "checkpoint")
         saved = run.wait(Checkpoint)
         children = [process for process in psutil.process_iter() if _is_child_of_rank(process, run)]
         assert len(children) == 1

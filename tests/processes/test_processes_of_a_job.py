@@ -10,7 +10,7 @@ import pytest
 from tests.kit.harness import wait_dead
 from tests.kit.own_scripts import DEADLINE_S, Start, curve, ends_well, the_run
 from tuiapp.library.find import list_runs
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Facts, Metrics, StopRequested
 from tuiapp.trainers.run.teardown import STOP_GRACE_S
 
@@ -40,7 +40,7 @@ def test_ranks_that_begin_after_their_run_was_stopped_end_with_it(start: Start, 
     watched = the_run(runs_dir)
     facts = watched.wait(Facts, lambda facts: "pids" in facts.config)
     ranks = [psutil.Process(int(pid)) for pid in str(facts.config["pids"]).split()]
-    mailbox.send(watched.run.commands, "stop")
+    sidecars.send_command(watched.run.commands, "stop")
     assert watched.end().status == "stopped"
     process.wait(DEADLINE_S)
     (tmp_path / "go").touch()
@@ -53,7 +53,7 @@ def test_a_process_that_reports_and_the_ranks_it_spawns_stop_together(start: Sta
     watched = the_run(runs_dir)
     watched.wait(Metrics, lambda event: event.rank == 0)
     watched.wait(Metrics, lambda event: event.rank == 1)
-    mailbox.send(watched.run.commands, "stop")
+    sidecars.send_command(watched.run.commands, "stop")
     end = watched.end()
     ends_well(process)
     assert end.status == "stopped"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.kit.harness import Gate, Watched, launched, resumed
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, CheckpointRequested, RunEnded, StopRequested
 from tuiapp.trainers.contract.manifest import list_checkpoints, read_checkpoint
 from tuiapp.trainers.contract.metrics import LOSS
@@ -90,7 +90,7 @@ def while_held(run: Watched, gate: Gate, *arguments: str) -> subprocess.Complete
 
 def stop_while_held(run: Watched, gate: Gate) -> RunEnded:
     """Have a run stop that waits at its gate."""
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     run.wait(StopRequested)
     gate.open()
     return run.end()
@@ -155,7 +155,7 @@ def test_kill_9_of_a_rank_and_then_of_the_supervisor(runs_dir: Path, straight: R
             assert summarise(run.run).status == "lost"
         held.open()
         # Asked of the attempt that is gone: the next one must not obey it.
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         with resumed(run.run) as again:
             assert (again.started.resumed_from or 0) >= 27
             assert again.end().status == "completed"
@@ -188,7 +188,7 @@ def test_a_second_stop_skips_the_checkpoint(runs_dir: Path) -> None:
         run.at_step(1)
         # It does not answer the question for the last step: the run cannot stop in order.
         os.kill(run.pid(1), signal.SIGSTOP)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.wait(StopRequested).save
         stop = tuiapp(run.run, "stop", "latest", "--now")
         assert run.end(1).reason.endswith("at once")
@@ -202,7 +202,7 @@ def test_what_was_asked_of_the_attempt_before_is_not_asked_of_this_one(runs_dir:
     with launched(config, runs_dir) as run:
         assert run.end().status == "completed"
         run.wait_gone()
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     with resumed(run.run, msgspec.structs.replace(config, max_steps=10)) as again:
         ended = again.wait(RunEnded, lambda event: event.summary.steps > 5 or event.status != "completed")
         assert (ended.status, ended.summary.steps) == ("completed", 10)

@@ -14,7 +14,7 @@ from tests.kit import ROOT
 from tests.kit.harness import Watched, launched, resumed
 from tests.kit.reported import values
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, LogLine, Metrics, RankFailed, RankStarted
 from tuiapp.trainers.launch import LaunchError, resume
 
@@ -135,7 +135,7 @@ def test_a_script_gets_sigterm_and_its_grace(tmp_path: Path, runs_dir: Path) -> 
     )
     with launched(config, runs_dir) as run:
         run.wait(LogLine, lambda event: event.text == "ready")
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         end = run.end()
         assert (end.status, end.reason) == ("stopped", "on request")
         # What it has started is not told: it may need it to the end.

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.slow_disk import SlowDisk, Trouble, slow_disk
 from tests.kit.terminal import Terminal
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 
 pytestmark = pytest.mark.nightly
 
@@ -85,7 +85,7 @@ def test_a_run_of_another_machine_is_running_and_then_not(disk: SlowDisk, fake: 
     with launched(MLP, disk.backing) as run:
         run.at_step(3)
         assert status(disk) == "running"
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         run.end()
         run.wait_gone()
         assert status(disk) == "stopped"
@@ -106,7 +106,7 @@ def test_keys_that_ask_the_directory_are_answered_while_it_is_slow(disk: SlowDis
                 Key("g", "Looking for runs"),
             ]
             press(terminal, keys)
-            mailbox.send(run.run.commands, "stop")
+            sidecars.send_command(run.run.commands, "stop")
             run.end()
             terminal.wait("stopped", 120)
             keys = [

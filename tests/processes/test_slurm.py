@@ -17,7 +17,7 @@ from tests.kit.terminal import Terminal
 from tests.kit.waiting import wait_until
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.library.run_index import RunIndex
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, Metrics, Queued, RunEnded, RunStarted, StopRequested
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.process_identity import machine
@@ -136,7 +136,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
             wait_until(lambda: pulse.is_alive() and run.run.liveness() is Liveness.HELD and run.processes(WATCHER))
             assert _listed(runs_dir) == ["queued"]
             assert len(run.processes(WATCHER)) == 1
-            mailbox.send(run.run.commands, "stop")
+            sidecars.send_command(run.run.commands, "stop")
             assert run.end().status == "stopped"
             run.wait_gone()
             assert not pulse.is_alive()
@@ -228,7 +228,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         run.wait(RunStarted, seconds=PATIENCE_S)
         run.at_step(5)
         if saved:
-            mailbox.send(run.run.commands, "checkpoint")
+            sidecars.send_command(run.run.commands, "checkpoint")
             run.wait(Checkpoint)
         (agent,) = [one for one in run.processes("tuiapp.trainers.run.node") if one.name() != "srun"]
         for process in (agent, *agent.children(recursive=True)):
@@ -246,7 +246,7 @@ def test_a_run_that_loses_a_node_goes_on_by_itself(
         again = run.wait(RunStarted, lambda event: event.seq > waits.seq, PATIENCE_S)
         assert (again.attempt, again.resumed_from) == (2, step)
         run.wait(Metrics, lambda event: event.seq > again.seq)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.wait(RunEnded, lambda event: event.seq > again.seq).status == "stopped"
         run.wait_gone()
         wait_until(lambda: not jobs(in_cluster))

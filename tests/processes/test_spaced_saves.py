@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.harness import MLP, launched
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint
 from tuiapp.trainers.run.supervisor import BETWEEN_SAVES_S
 
@@ -23,6 +23,6 @@ def test_of_short_epochs_one_in_half_a_minute_is_saved(runs_dir: Path, fake: Cal
         first = run.wait(Checkpoint, seconds=3 * BETWEEN_SAVES_S)
         assert first.mono - run.started.mono > BETWEEN_SAVES_S
         assert first.step % make_plan(config).steps_per_epoch == 0
-        mailbox.send(run.run.commands, "checkpoint")
+        sidecars.send_command(run.run.commands, "checkpoint")
         asked = run.wait(Checkpoint, lambda event: event.step > first.step)
         assert asked.mono - first.mono < BETWEEN_SAVES_S

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.harness import Watched, watching
 from tests.kit.sshd import Sshd, sshd
 from tests.kit.waiting import wait_until
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Node
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run.handshake import VERSION
@@ -113,7 +113,7 @@ def test_a_killed_agent_leaves_nothing_behind(server: Sshd, runs_dir: Path) -> N
 def test_a_stop_while_ssh_waits_for_a_silent_host(server: Sshd, runs_dir: Path) -> None:
     with by_ssh(server, runs_dir) as run:
         server.two.cut(1)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.end(10).status == "stopped"
         run.wait_gone()
         server.two.heal(1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.harness import MLP, Gate, launched
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import StopRequested
 
 
@@ -20,7 +20,7 @@ def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., 
     with launched(MLP, runs_dir) as run:
         run.at_step(20)
         if how == "command":
-            mailbox.send(run.run.commands, "stop")
+            sidecars.send_command(run.run.commands, "stop")
         else:
             os.kill(run.started.pid, signal.SIGTERM)
         end = run.end()
@@ -37,7 +37,7 @@ def test_all_ranks_stop_after_the_same_step(runs_dir: Path, fake: Callable[..., 
 def test_stopping_before_the_first_step(runs_dir: Path, gate: Callable[[int, int], Gate]) -> None:
     start = gate(1, 0)
     with launched(MLP, runs_dir) as run:
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         run.wait(StopRequested)
         start.open()
         end = run.end()
@@ -49,7 +49,7 @@ def test_stopping_before_the_first_step(runs_dir: Path, gate: Callable[[int, int
 def test_stopping_now_waits_for_nothing(runs_dir: Path) -> None:
     with launched(MLP, runs_dir) as run:
         run.at_step(1)
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         end = run.end()
         assert end.status == "stopped"
         run.wait_gone()

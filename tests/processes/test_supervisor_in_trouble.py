@@ -16,7 +16,7 @@ import pytest
 
 from tests.kit.harness import GONE_S, MLP, START_S, launched, watching
 from tuiapp.library.find import find_run, list_runs
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, HostSample, RankFailed
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
@@ -42,7 +42,7 @@ def test_a_suspended_supervisor_holds_up_no_rank_and_loses_no_record(
         before = run.steps_of(0)[-1]
         with _suspended(psutil.Process(run.started.pid)):
             time.sleep(seconds)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         end = run.end()
         meanwhile = end.summary.steps - before
         print(f"\nsupervisor in SIGSTOP for {seconds:g} s: {meanwhile:,} steps meanwhile, none lost")

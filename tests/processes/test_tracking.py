@@ -16,8 +16,7 @@ from tests.kit.variants import mostly_nightly
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.library.find import list_runs
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About, read_about
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import (
     Checkpoint,
     Facts,
@@ -28,6 +27,7 @@ from tuiapp.trainers.contract.events import (
     StopRequested,
 )
 from tuiapp.trainers.contract.journal import JournalReader
+from tuiapp.trainers.contract.sidecars import About, read_about
 from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.history import find_gaps
@@ -128,7 +128,7 @@ def test_all_ranks_of_torchrun_are_one_run_and_a_stop_ends_them_before_the_same_
     watched = the_run(runs_dir)
     watched.wait(Metrics, lambda event: event.rank == 0 and event.last_step > 10)
     watched.wait(Metrics, lambda event: event.rank == 1)
-    mailbox.send(watched.run.commands, "stop")
+    sidecars.send_command(watched.run.commands, "stop")
     end = watched.end()
     ends_well(process)
     assert end.status == "stopped", end

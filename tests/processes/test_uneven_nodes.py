@@ -15,7 +15,7 @@ from tests.kit.close import assert_close, in_training
 from tests.kit.harness import MLP, Watched, launched, resumed
 from tests.kit.nodes import AGENT, address_of
 from tests.kit.variants import mostly_by_hand
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import LogLine, Node, RankStarted
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE
 
@@ -60,7 +60,7 @@ def test_each_machine_joins_as_the_node_it_says(runs_dir: Path, fake: Callable[.
             with joined(run, 1):
                 run.at_step(3)
                 assert places(run) == [(0, 0), (1, 1), (2, 1), (3, 2)]
-                mailbox.send(run.run.commands, "stop")
+                sidecars.send_command(run.run.commands, "stop")
                 assert run.end().status == "stopped"
 
 

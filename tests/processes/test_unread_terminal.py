@@ -22,7 +22,7 @@ import pytest
 from tests.kit.harness import MLP, Watched, launched
 from tests.kit.reported import values
 from tests.kit.terminal import Terminal
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
 
 pytestmark = pytest.mark.by_hand
@@ -101,7 +101,7 @@ def test_an_unread_terminal(runs_dir: Path, fake: Callable[..., None], paced: bo
             terminal.wait("RUNNING", 60)
             terminal.process.kill(15)
             terminal.wait_exit()
-        mailbox.send(run.run.commands, "stop-now")
+        sidecars.send_command(run.run.commands, "stop-now")
         run.end()
         run.wait_gone()
     read_rate = statistics.median(read.rate for read, _ in pairs)

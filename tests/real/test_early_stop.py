@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.harness import MLP, launched, resumed
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert
 from tuiapp.trainers.contract.manifest import MODEL_FILE
 
@@ -21,7 +21,7 @@ def test_real_ranks_come_to_the_same_end_and_a_resumed_run_to_that_of_one_that_w
     # At such a rate no step changes a weight.
     with launched(config, runs_dir) as run:
         run.at_step(make_plan(config).steps_per_epoch * 2)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         assert run.end().status == "stopped"
         run.wait_gone()
     with resumed(run.run) as again:

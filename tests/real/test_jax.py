@@ -11,7 +11,7 @@ from tests.kit.harness import launched
 from tests.kit.recorder import JAX_BACKENDS
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Phase, RankSample, RankStarted, Sharding
 from tuiapp.trainers.contract.metrics import STEP_TIME
 from tuiapp.trainers.state.fold import apply
@@ -72,7 +72,7 @@ def test_a_run_from_first_to_last_event(runs_dir: Path, backend: str) -> None:
 def test_a_stop_on_request(runs_dir: Path, backend: str) -> None:
     with launched(_on(backend), runs_dir) as run:
         run.at_step(20)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         end = run.end()
         assert end.status == "stopped"
         assert not end.reason.endswith("at once")

@@ -15,7 +15,7 @@ from tests.kit.recorder import JAX_BACKENDS
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Predictions, RankStarted, Replicas, Sharding
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.metrics import LOSS
@@ -117,7 +117,7 @@ def test_a_stop_on_request_after_the_same_step_on_both_nodes(
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with launched(on(backend, epochs=1000, **NODES), runs_dir) as run, agent(run):
         run.at_step(3)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         end = run.end()
         assert end.status == "stopped"
         assert not end.reason.endswith("at once")

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.harness import MLP, launched
 from tests.kit.recorder import JAX_BACKENDS
 from tests.kit.variants import mostly_by_hand
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import COMMUNICATION, HOST, KERNELS, Profile
 
 pytestmark = pytest.mark.nightly
@@ -36,7 +36,7 @@ def test_every_rank_profiles_the_same_steps_and_training_goes_on(backend: str, r
     devices = 1 if backend == "torch-dp" else 2
     config = msgspec.structs.replace(MLP, backend=backend, devices=devices, epochs=6)
     with launched(config, runs_dir) as run:
-        mailbox.send(run.run.commands, "profile", 5)
+        sidecars.send_command(run.run.commands, "profile", 5)
         end = run.end(170)
         found = run.of(Profile)
         assert sorted(one.rank for one in found) == list(range(devices))

@@ -16,10 +16,10 @@ from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.kit.runs_app import ListLister, RunsApp
 from tuiapp.library.find import titled
 from tuiapp.screens.about_dialog import AboutDialog
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.quit import farewell
-from tuiapp.trainers.contract.about import About, Change, change_about, read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, Change, change_about, read_about
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.launch_facts import LaunchFacts
 from tuiapp.widgets.run_header import RunHeader

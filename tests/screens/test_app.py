@@ -19,16 +19,16 @@ from tests.kit.configure_app import screen, until
 from tests.kit.shown import notices
 from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.keys_help import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
-from tuiapp.trainers.contract.mailbox import take
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import take_commands
 
 
 def make_run(runs_dir: Path, number: int = 0) -> RunDir:
@@ -93,7 +93,7 @@ async def test_a_live_run_is_left_or_stopped(
         await asked(pilot)
         await pilot.press(*keys)
         await until(pilot, lambda: app._exit)
-    assert take(live.commands) == commands
+    assert take_commands(live.commands) == commands
     assert app.farewell.startswith(farewell)
 
 

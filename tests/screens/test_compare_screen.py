@@ -17,15 +17,14 @@ from tests.kit import interrupted
 from tests.kit.recorded import CONFIG, record
 from tests.kit.run_app import until
 from tests.kit.shown import is_read
-from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.compare import CompareScreen, CompareTable
 from tuiapp.screens.pickers import MetricList
-from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.events import Facts, LogLine, encode
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import Change, change_about
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING
-from tuiapp.view.frame import LEFT_CELLS
-from tuiapp.widgets.compare_table import CompareTable
+from tuiapp.view.chart import LEFT_CELLS
 from tuiapp.widgets.plot import Plot
 
 

@@ -11,7 +11,7 @@ from textual.widgets import Input, OptionList
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, words
 from tests.kit.npz import make_arrays, write_npz
-from tuiapp.widgets.path_suggester import complete
+from tuiapp.widgets.option_field import complete
 
 pytestmark = pytest.mark.nightly
 

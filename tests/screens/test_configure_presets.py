@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from tests.kit.configure_app import Start, field, screen, type_into, until, words
 from tuiapp.library.presets import load_config, presets_dir, save_preset
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.view.draft import study_of

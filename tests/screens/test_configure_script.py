@@ -11,7 +11,7 @@ from tests.kit.configure_app import Launches, Start, field, screen, type_into, u
 from tuiapp.library.presets import save_preset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.widgets.config_form import ConfigForm
-from tuiapp.widgets.path_suggester import complete
+from tuiapp.widgets.option_field import complete
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.kit.configure_app import Start, field, screen, type_into, until, word
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import find_waiting
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.experiments.sweep import begin_grid
 from tuiapp.widgets.config_form import ConfigForm

@@ -18,8 +18,8 @@ from textual.app import App
 from tests.kit import histories as h
 from tests.kit.run_app import until
 from tuiapp.feeds.sampler_feed import SamplerFeed
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.pickers import ProcessList
 from tuiapp.trainers.contract.events import AnyEvent, Event, TelemetrySource
 from tuiapp.widgets.device_panel import DevicePanel

@@ -12,7 +12,7 @@ from textual.widgets import Button, OptionList
 
 from tests.kit.configure_app import Start, field, until
 from tests.kit.wheels import offline
-from tuiapp.screens.environment_dialog import EnvironmentDialog
+from tuiapp.screens.preset_dialogs import EnvironmentDialog
 from tuiapp.trainers.config.catalog import Backend
 from tuiapp.trainers.config.installed import OWN, Installed
 from tuiapp.trainers.config.interpreters import environments_dir, find_interpreter

@@ -22,8 +22,8 @@ from tests.kit.stage import Stage, folded, run_screen
 from tests.screens.test_compare_screen import make_runs
 from tests.screens.test_devices_screen import Recorded
 from tuiapp.screens.compare import CompareScreen
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.export_dialog import ExportDialog, ReportDialog
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.quit import _question

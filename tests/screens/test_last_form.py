@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.kit.configure_app import Launches, Start, field, screen, type_into, until
-from tuiapp.library.last_form import LastForm, form_path, last_form, read_last_form
+from tuiapp.library.chart_view import LastForm, form_path, last_form, read_last_form
 from tuiapp.library.presets import delete_preset, save_preset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.view.draft import to_texts

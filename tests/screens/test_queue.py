@@ -15,14 +15,13 @@ from tests.kit import histories as h
 from tests.kit.configure_app import Launches, until
 from tests.kit.configure_app import words as header
 from tests.kit.recorded import record
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import About, find_waiting
 from tuiapp.trainers.experiments.queue import add
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.run_header import RunHeader

@@ -14,7 +14,7 @@ from tests.kit.configure_app import Start, screen, type_into
 from tuiapp.app import TuiApp
 from tuiapp.terminal.readable import GROUNDS, LEAST_BORDER, LEAST_CONTRAST, MUTED, ON_THEIR_OWN, TEXTS, contrast
 from tuiapp.trainers.config.machine import Machine
-from tuiapp.view.palette import series_color
+from tuiapp.view.marks import series_color
 
 THEMES = sorted(name for name in BUILTIN_THEMES if not name.startswith("ansi"))
 

@@ -14,8 +14,7 @@ from tests.unit.state.test_replay import Clock, Source, journal
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.log_view import LogView
-from tuiapp.widgets.replay_bar import ReplayBar
-from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.run_header import ReplayBar, RunHeader
 
 
 def replay_app(path: Path, clock: Clock) -> tuple[RunApp, ReplayFeed]:

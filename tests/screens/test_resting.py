@@ -10,7 +10,7 @@ from textual.screen import Screen
 
 from tests.kit import histories as h
 from tests.kit.run_app import LARGE, RunApp, settled, until
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 
 
 async def test_with_a_question_open_nothing_beneath_is_painted_again_and_again() -> None:

@@ -8,7 +8,7 @@ from textual.app import App, ComposeResult
 
 from tests.kit.run_app import until
 from tuiapp.trainers.state.run_state import LogEntry
-from tuiapp.widgets.log_rows import LogRows, _wrap
+from tuiapp.widgets.log_view import LogRows, _wrap
 
 
 def test_the_log_is_cut_between_words() -> None:

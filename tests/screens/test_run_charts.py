@@ -22,8 +22,7 @@ from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.events import AnyEvent, Metrics
 from tuiapp.trainers.contract.metrics import RATE, STEP_TIME, TEST_ACCURACY
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.view.chart import ChartOptions
-from tuiapp.view.frame import LEFT_CELLS
+from tuiapp.view.chart import LEFT_CELLS, ChartOptions
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.plot import Plot

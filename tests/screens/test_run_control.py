@@ -14,18 +14,17 @@ from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import CONFIG, record_checkpoint
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.run_config import RunConfig, to_toml
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import AnyEvent, StopRequested
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import Resumed
-from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.option_field import OptionField
-from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.run_header import AlertStrip, RunHeader
 
 
 def offered(app: RunApp) -> set[str]:
@@ -43,7 +42,7 @@ async def told(pilot: Pilot[None], run: RunDir) -> list[str]:
     commands: list[str] = []
 
     def came() -> bool:
-        commands.extend(mailbox.take(run.commands))
+        commands.extend(sidecars.take_commands(run.commands))
         return bool(commands)
 
     await until(pilot, came)
@@ -71,7 +70,7 @@ async def test_stop_asks_and_writes_into_the_mailbox(tmp_path: Path) -> None:
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is app.run_screen)
-        assert mailbox.take(app.run_dir.commands) == []
+        assert sidecars.take_commands(app.run_dir.commands) == []
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Choice))
         await pilot.click("#stop")
@@ -108,7 +107,7 @@ async def test_a_run_that_has_ended_before_the_answer_is_told_nothing(tmp_path: 
         assert app.screen.query_one("#dialog").border_title == "This run has ended"
         await pilot.press("enter")
         await until(pilot, lambda: app.screen is app.run_screen)
-        assert mailbox.take(app.run_dir.commands) == []
+        assert sidecars.take_commands(app.run_dir.commands) == []
 
 
 REFUSED = {

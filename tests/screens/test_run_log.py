@@ -8,9 +8,8 @@ from tests.kit import histories as h
 from tests.kit.run_app import LARGE, RunApp, settled
 from tests.kit.shown import shown_lines
 from tuiapp.trainers.contract.events import AnyEvent, LogLine
-from tuiapp.widgets import log_rows
-from tuiapp.widgets.log_rows import LogRows
-from tuiapp.widgets.log_view import LogView
+from tuiapp.widgets import log_view
+from tuiapp.widgets.log_view import LogRows, LogView
 
 
 def events() -> list[AnyEvent]:
@@ -79,7 +78,7 @@ async def test_where_one_reads_stays_while_the_oldest_lines_go(monkeypatch: pyte
         await settled(pilot, app)
         rows = app.run_screen.query_one(LogRows)
         rows.add(list(app.run_screen.state.log) * 3)
-        monkeypatch.setattr(log_rows, "MAX_ROWS", len(rows._rows))
+        monkeypatch.setattr(log_view, "MAX_ROWS", len(rows._rows))
         rows.follow = False
         rows.scroll_to(y=40, animate=False, immediate=True, force=True)
         rows.add(list(app.run_screen.state.log)[:10])

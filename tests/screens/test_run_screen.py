@@ -19,12 +19,11 @@ from tuiapp.trainers.contract.events import WORST_EXAMPLES, Replicas
 from tuiapp.trainers.contract.media import MediaFolder, encode_png
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
-from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.media_panel import Pictures
 from tuiapp.widgets.panel_tabs import PanelTabs
-from tuiapp.widgets.pictures import Pictures
-from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.run_header import AlertStrip, RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.text_view import TextView
 

@@ -17,16 +17,15 @@ from tests.kit.run_app import until
 from tests.kit.runs_app import ListLister, RunsApp
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.about_dialog import AboutDialog
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.export_dialog import ExportDialog, ReportDialog
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.resume_dialog import ResumeDialog
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Blemish, RunEnded
-from tuiapp.trainers.contract.mailbox import take
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, read_about, take_commands
 from tuiapp.trainers.launch import Resumed
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
@@ -173,7 +172,7 @@ async def test_marked_runs_are_stopped_resumed_and_named_at_once(recorded: list[
         await until(pilot, lambda: app.clipboard.count("\n") == 2)
     assert [read_about(run)[0] for run in chosen] == [About(tags=("lr",), group="sweep")] * 3
     assert read_about(recorded[1].directory)[0] == About()
-    assert [take(run.commands) for run in live] == [["stop", "stop-now"]] * 2
+    assert [take_commands(run.commands) for run in live] == [["stop", "stop-now"]] * 2
     for lock in locks:
         os.close(lock)
 
@@ -277,6 +276,6 @@ async def test_one_that_is_stopping_is_left_alone_while_another_is_stopped(tmp_p
         await answered(pilot, "stop")
         await until(pilot, lambda: app.screen is app.runs_screen)
         await until(pilot, lambda: all(run.commands.exists() and any(run.commands.iterdir()) for run in live))
-    assert [take(run.commands) for run in live] == [["stop"], ["stop"]]
+    assert [take_commands(run.commands) for run in live] == [["stop"], ["stop"]]
     for lock in locks:
         os.close(lock)

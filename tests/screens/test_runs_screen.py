@@ -14,11 +14,11 @@ from textual.widgets import Static
 from tests.kit.run_app import until
 from tests.kit.runs_app import HOME, ListLister, RunsApp, info
 from tuiapp.feeds.runs_feed import Listing
-from tuiapp.screens.column_picker import ColumnPicker
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
+from tuiapp.screens.pickers import ColumnPicker
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.state.summary import ListedStatus, RunInfo
 from tuiapp.widgets.run_table import RunTable
 from tuiapp.widgets.text_view import TextView

@@ -19,7 +19,7 @@ from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.requests import OpenRun
 from tuiapp.screens.study import StudyScreen
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.experiments.study import Study, make_study
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.widgets.run_table import RunTable

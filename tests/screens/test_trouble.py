@@ -13,13 +13,13 @@ from textual.widgets import Static
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tuiapp.screens import orphans as strays_module
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens import quit
+from tuiapp.screens.dialog import Choice
 from tuiapp.trainers.contract.events import Alert, AnyEvent, Stacks
 from tuiapp.trainers.contract.orphans import Orphan
-from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.panel_tabs import PanelTabs
+from tuiapp.widgets.run_header import AlertStrip
 
 STACKS = """Thread 0x00007f8a (most recent call first):
   File "/venv/trainers/rank/reporter.py", line 190, in _send_forever
@@ -85,16 +85,16 @@ class Bare(App[None]):
         self._runs_dir = runs_dir
 
     def on_mount(self) -> None:
-        self.run_worker(strays_module.offer_to_end_strays(self, self._runs_dir))
+        self.run_worker(quit.offer_to_end_strays(self, self._runs_dir))
 
 
 @pytest.mark.parametrize(("key", "ends"), [("enter", True), ("escape", False)])
 async def test_what_a_run_left_behind_is_ended_when_the_user_says_so(tmp_path: Path, key: str, ends: bool) -> None:
     left = [Orphan(4121, 77, f"{h.RUN_ID}-{'0' * 16}", "0", "python -P -m tuiapp.trainers.rank.process x 0")]
     with (
-        patch.object(strays_module, "find_orphans", return_value=left),
-        patch.object(strays_module, "end_orphans", return_value=[]) as end,
-        patch.object(strays_module, "ON_THEIR_WAY_S", 0.0),
+        patch.object(quit, "find_orphans", return_value=left),
+        patch.object(quit, "end_orphans", return_value=[]) as end,
+        patch.object(quit, "ON_THEIR_WAY_S", 0.0),
     ):
         app = Bare(tmp_path)
         async with app.run_test(size=SMALL) as pilot:

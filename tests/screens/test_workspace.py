@@ -17,12 +17,11 @@ from tests.kit.shown import is_current
 from tuiapp.feeds.compare_feed import Compared
 from tuiapp.library.chart_view import read_view
 from tuiapp.screens.pickers import MetricList
-from tuiapp.screens.runs_charts import RunsCharts
-from tuiapp.screens.workspace import Workspace
-from tuiapp.trainers.contract.about import Change, change_about
+from tuiapp.screens.workspace import RunsCharts, Workspace
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import Change, change_about
 from tuiapp.trainers.state.summary import summarise
-from tuiapp.view.palette import series_color
+from tuiapp.view.marks import series_color
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.run_table import RunTable
 

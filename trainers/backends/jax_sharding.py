@@ -27,8 +27,7 @@ from jax import Array
 
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.frameworks.jax.accumulate import accumulate
-from tuiapp.trainers.frameworks.jax.augmentation import Order, take
+from tuiapp.trainers.frameworks.jax.accumulate import Order, accumulate, take
 from tuiapp.trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -45,7 +44,7 @@ from tuiapp.trainers.frameworks.jax.devices import (
     steps_in_flight,
     sum_up,
 )
-from tuiapp.trainers.frameworks.jax.loss_scale import read, unscaled
+from tuiapp.trainers.frameworks.jax.losses import read, unscaled
 from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
 from tuiapp.trainers.frameworks.jax.profile import step_memory
 from tuiapp.trainers.frameworks.jax.replicas import replica_checksums

@@ -27,9 +27,7 @@ import keras
 from jax import Array
 
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.frameworks.jax.accumulate import accumulate
-from tuiapp.trainers.frameworks.jax.augmentation import Order, take
-from tuiapp.trainers.frameworks.jax.average import first_average, next_average
+from tuiapp.trainers.frameworks.jax.accumulate import Order, accumulate, take
 from tuiapp.trainers.frameworks.jax.devices import (
     Batch,
     TestSet,
@@ -46,9 +44,12 @@ from tuiapp.trainers.frameworks.jax.devices import (
     sum_up,
     to_host,
 )
-from tuiapp.trainers.frameworks.jax.loss_scale import (
+from tuiapp.trainers.frameworks.jax.losses import (
     LossScale,
+    first_average,
     first_loss_scale,
+    losses_of,
+    next_average,
     read,
     restored,
     scaled,
@@ -56,12 +57,11 @@ from tuiapp.trainers.frameworks.jax.loss_scale import (
     to_save,
     unscaled,
 )
-from tuiapp.trainers.frameworks.jax.losses import losses_of
 from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
 from tuiapp.trainers.frameworks.jax.profile import step_memory
 from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
 from tuiapp.trainers.frameworks.keras import state as keras_state
-from tuiapp.trainers.frameworks.keras.optimizers import build_optimizer
+from tuiapp.trainers.frameworks.keras.state import build_optimizer
 from tuiapp.trainers.rank.checkpoints import TRAINED, Checkpoints, Saved
 from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter
@@ -217,7 +217,7 @@ class Training:
             (trainable, non_trainable, values), loss_scale = skip_overflow(loss_scale, gradients, *both)
             # A step that is skipped counts: it has had its batch.
             values[self.step_index] = made
-        norm = jnp.sqrt(sum((one * one).sum() for one in gradients)) if self.clips else None
+        norm = jnp.sqrt(sum((gradient * gradient).sum() for gradient in gradients)) if self.clips else None
         average = next_average(self.config, state.average, trainable, made)
         state = State(trainable, non_trainable, values, average, loss_scale)
         return state, self.mesh.of_devices(losses), norm
@@ -291,7 +291,9 @@ class Training:
         self.loss_scale = restored(self.loss_scale, saved)
         keras_state.assign(keras_state.weights(self.model), {**saved.model, **saved.part(TRAINED)})
         # Of a checkpoint without an average it begins here. Not by way of the weights, whose type may be narrower.
-        self.average = first_average(self.config, [saved.model[one.path] for one in self.model.trainable_variables])
+        self.average = first_average(
+            self.config, [saved.model[variable.path] for variable in self.model.trainable_variables]
+        )
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Any]:

@@ -30,10 +30,8 @@ from torch import Tensor, nn
 
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.frameworks.keras import state as keras_state
-from tuiapp.trainers.frameworks.torch.average import Average
-from tuiapp.trainers.frameworks.torch.initial import begin
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.losses import Average, LossScale, begin, losses_of
+from tuiapp.trainers.frameworks.torch.profile import SyncWait, replica_checksums
 from tuiapp.trainers.frameworks.torch.ranks import (
     average_statistics,
     backward,
@@ -48,10 +46,8 @@ from tuiapp.trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
-from tuiapp.trainers.frameworks.torch.replicas import replica_checksums
 from tuiapp.trainers.frameworks.torch.speed import with_measured_shares
 from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
-from tuiapp.trainers.frameworks.torch.sync_wait import SyncWait
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter

@@ -27,12 +27,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.frameworks.torch.average import Average
-from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
-from tuiapp.trainers.frameworks.torch.graphs import Graph
-from tuiapp.trainers.frameworks.torch.initial import begin
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.compile import Graph, compile_ahead, compile_model, uses_cuda_graphs
+from tuiapp.trainers.frameworks.torch.losses import Average, LossScale, begin, losses_of
+from tuiapp.trainers.frameworks.torch.profile import SyncWait, replica_checksums
 from tuiapp.trainers.frameworks.torch.ranks import (
     autocast,
     average_statistics,
@@ -50,11 +47,9 @@ from tuiapp.trainers.frameworks.torch.ranks import (
     steps_in_flight,
     update,
 )
-from tuiapp.trainers.frameworks.torch.replicas import replica_checksums
 from tuiapp.trainers.frameworks.torch.speed import with_measured_shares
 from tuiapp.trainers.frameworks.torch.state import Snapshot, restore, snapshot
 from tuiapp.trainers.frameworks.torch.sync_batch_norm import synchronize
-from tuiapp.trainers.frameworks.torch.sync_wait import SyncWait
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.loop import Compare, Evaluate, Export, Save, Step, training
 from tuiapp.trainers.rank.reporter import Reporter

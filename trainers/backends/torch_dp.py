@@ -28,11 +28,8 @@ from torch import Tensor, nn
 
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model, uses_cuda_graphs
-from tuiapp.trainers.frameworks.torch.initial import begin
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.losses import Average, LossScale, begin, losses_of
 from tuiapp.trainers.frameworks.torch.ranks import (
     TrainingSet,
     autocast,

@@ -35,11 +35,8 @@ from tuiapp.trainers.config.mesh import MEASURED
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Held
-from tuiapp.trainers.frameworks.torch.average import Average
 from tuiapp.trainers.frameworks.torch.compile import compile_ahead, compile_model
-from tuiapp.trainers.frameworks.torch.initial import begin
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.losses import losses_of
+from tuiapp.trainers.frameworks.torch.losses import Average, LossScale, begin, losses_of
 from tuiapp.trainers.frameworks.torch.ranks import (
     HALVES,
     autocast,

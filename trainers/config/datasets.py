@@ -6,22 +6,173 @@ code, or take long. Before that only what can be told at once is checked.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import os
+import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
+from pathlib import Path
+from typing import NamedTuple
 
 from tuiapp.trainers.config import npz as npz_facts
 from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
 from tuiapp.trainers.config.files import absolute
-from tuiapp.trainers.config.image_folder import FOLDER, find_parts
 from tuiapp.trainers.config.npz import read_facts
-from tuiapp.trainers.config.saved_dataset import HF, find_splits
-from tuiapp.trainers.config.text import CONTEXT, TEXT, least_bytes, parts, windows
-from tuiapp.trainers.config.text import read_facts as read_text_facts
 from tuiapp.trainers.config.user_code import PY, UserCodeError
 from tuiapp.trainers.config.user_code import check as check_code
 from tuiapp.trainers.tasks import catalog as tasks
 from tuiapp.trainers.tasks.text import VOCABULARY
+
+HF = "hf:"
+
+TEST_SPLITS = ("test", "validation", "val", "valid", "dev")
+TABLE_SUFFIXES = (".parquet", ".arrow")
+
+
+class Splits(NamedTuple):
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+    """Empty: the examples of `train` are split by the seed."""
+
+
+def find_splits(path: Path) -> Splits:
+    """Finds the files of each split by their names; raises DatasetError if there are none."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise DatasetError("pyarrow, which reads parquet files, is not installed: pip install 'pyarrow>=18'")
+    if importlib.util.find_spec("PIL") is None:
+        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    try:
+        if os.path.isfile(path) and path.suffix in TABLE_SUFFIXES:
+            return Splits((path,), ())
+        if not os.path.isdir(path):
+            found = "is neither a directory nor a .parquet file" if os.path.exists(path) else "is not there"
+            raise DatasetError(f"{path} {found}.")
+        files = sorted(
+            file
+            for suffix in TABLE_SUFFIXES
+            for depth in ("", "*/")
+            for file in path.glob(f"{depth}*{suffix}")
+            # `datasets` caches the results of its operations beside the data.
+            if not file.name.startswith((".", "cache-"))
+        )
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not files:
+        raise DatasetError(f"{path} has neither .parquet files nor .arrow files of save_to_disk.")
+    named = {file: _split(file.relative_to(path)) for file in files}
+    splits = {split for split in named.values() if split}
+    if not splits:
+        return Splits(tuple(files), ())
+    if "train" not in splits:
+        raise DatasetError(f"{path} has the splits {', '.join(sorted(splits))}, but no train.")
+    test = next((split for split in TEST_SPLITS if split in splits), None)
+    return Splits(
+        tuple(file for file in files if named[file] == "train"),
+        tuple(file for file in files if test and named[file] == test),
+    )
+
+
+def _split(file: Path) -> str:
+    """The split that a file belongs to, by its directory or its name, such as "train-00000-of-00002.parquet"."""
+    words = [file.parent.name, *re.split(r"[-_.]", file.stem)]
+    return next((word for word in words if word in ("train", *TEST_SPLITS)), "")
+
+
+FOLDER = "folder:"
+
+TEST_PARTS = ("test", "val")
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+
+
+class Parts(NamedTuple):
+    train: Path
+    test: Path | None
+    """None: the images of `train` are split by the seed."""
+    classes: tuple[str, ...]
+    """The names of the folders in `train`, sorted."""
+
+
+def find_parts(path: Path) -> Parts:
+    """Lists the classes' folders, but no image; raises DatasetError if they cannot be a data set."""
+    if importlib.util.find_spec("PIL") is None:
+        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    inside = _folders(path)
+    train, test = path, None
+    if "train" in inside:
+        found = [part for part in TEST_PARTS if part in inside]
+        if not found:
+            raise DatasetError(f"{path} has a folder train, but neither test nor val beside it.")
+        train = path / "train"
+        # Published test parts often have images without classes.
+        test = path / next((part for part in found if _folders(path / part)), found[0])
+    classes = tuple(_folders(train))
+    if len(classes) < 2:
+        raise DatasetError(f"{train} has {len(classes)} folders; it must have one for each class, two at least.")
+    if test and (other := [name for name in _folders(test) if name not in classes]):
+        raise DatasetError(f"{test} has a folder {other[0]}, but {train} has none; both must have the same classes.")
+    return Parts(train, test, classes)
+
+
+def _folders(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted, hidden ones left out."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except NotADirectoryError:
+        raise DatasetError(f"{path} is not a folder.") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise DatasetError(f"{path} cannot be read: {why}.") from error
+
+
+TEXT = "text:"
+TEST_PART = 10
+"""One of so many parts is the test part."""
+CONTEXT = 128
+
+
+class TextFacts(NamedTuple):
+    bytes: int
+    checksum: str
+
+
+def read_text_facts(path: Path) -> TextFacts:
+    """Reads the facts, cached while the file is unchanged; raises DatasetError if it cannot be read."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise DatasetError(f"{path} is not a file.")
+        return _read_text(path, found.st_mtime_ns, found.st_size)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise DatasetError(f"{path} cannot be read: {reason}.") from error
+
+
+@lru_cache(maxsize=64)
+def _read_text(path: Path, _mtime_ns: int, _size: int) -> TextFacts:
+    with path.open("rb") as file:
+        return TextFacts(_size, hashlib.file_digest(file, "sha256").hexdigest()[:32])
+
+
+def parts(text_bytes: int) -> tuple[int, int]:
+    """The bytes of the training and the test part."""
+    test = text_bytes // TEST_PART
+    return text_bytes - test, test
+
+
+def windows(part_bytes: int, context: int) -> int:
+    """How many windows a part has, each with the byte after it."""
+    return max(0, part_bytes - 1) // context
+
+
+def least_bytes(context: int) -> int:
+    """Returns the least bytes of a text with a window in each part."""
+    return TEST_PART * (context + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,9 +60,10 @@ def relative_speeds(rounds: Sequence[Sequence[float]]) -> tuple[float, ...]:
     # A script that reports imports this module, too, and may have one called `statistics` beside it.
     from statistics import fmean, median
 
-    means = [fmean(1 / one for one in seconds) for seconds in rounds]
+    means = [fmean(1 / second for second in seconds) for seconds in rounds]
     of_ranks = [
-        [1 / one / mean for one, mean in zip(seconds, means, strict=True)] for seconds in zip(*rounds, strict=True)
+        [1 / second / mean for second, mean in zip(seconds, means, strict=True)]
+        for seconds in zip(*rounds, strict=True)
     ]
 
     def is_clear(found: list[float]) -> bool:
@@ -88,6 +89,6 @@ def apportion(units: int, speeds: Sequence[float], least: int = 0) -> tuple[int,
     parts = [max(least, int(one)) for one in exact]
     while sum(parts) != units:
         step = 1 if sum(parts) < units else -1
-        able = [place for place, part in enumerate(parts) if part + step >= least]
+        able = [index for index, part in enumerate(parts) if part + step >= least]
         parts[max(able, key=lambda place: (step * (exact[place] - parts[place]), step * speeds[place]))] += step
     return tuple(parts)

@@ -52,7 +52,7 @@ def use_of(gpu: Gpu) -> Use:
     full = total is not None and used is not None and used > most.memory_percent / 100 * total
     if gpu.leases or full or (gpu.utilization_percent or 0) >= max(1, most.load_percent):
         return Use.IN_USE
-    return Use.SHARED if any(not one.draws for one in gpu.processes or ()) else Use.IDLE
+    return Use.SHARED if any(not process.draws for process in gpu.processes or ()) else Use.IDLE
 
 
 def rank(gpu: Gpu) -> tuple[Use, int, int, int]:

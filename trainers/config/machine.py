@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -158,7 +159,7 @@ def _probe_gpus() -> GpuReport:
     try:
         ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return GpuReport(problem=NO_LIBRARY if any(os.path.exists(one) for one in DRIVER_FILES) else NOT_FOUND)
+        return GpuReport(problem=NO_LIBRARY if any(os.path.exists(file) for file in DRIVER_FILES) else NOT_FOUND)
     command = [sys.executable, "-P", "-m", "tuiapp.trainers.telemetry.probe"]
     probe = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
@@ -251,7 +252,7 @@ def own_address(network: str = "") -> str:
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     found = {
-        name: [one.address for one in addresses if one.family == socket.AF_INET]
+        name: [address.address for address in addresses if address.family == socket.AF_INET]
         for name, addresses in psutil.net_if_addrs().items()
         if name in up
     }
@@ -261,7 +262,7 @@ def own_address(network: str = "") -> str:
         if any(network in addresses for addresses in found.values()):
             return network
     else:
-        others = [one for addresses in found.values() for one in addresses if not one.startswith("127.")]
+        others = [address for addresses in found.values() for address in addresses if not address.startswith("127.")]
         if others:
             return others[0]
         raise NotHereError("this machine has no address but loopback; name another, such as lo.")
@@ -287,3 +288,68 @@ def unused(machine: Machine) -> Machine:
         for gpu in machine.gpus
     ]
     return msgspec.structs.replace(machine, gpus=tuple(gpus))
+
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+def choose(wanted: str, present: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns the UUIDs that a value of CUDA_VISIBLE_DEVICES names, in its order, by CUDA's rules.
+
+    The value has indices, UUIDs or their prefixes, separated by commas; the first that matches nothing, or more than
+    one, ends the list. "all" names everything. `present` has the UUID of each GPU, in PCI bus order, and those of its
+    MIG instances, which are what there is to use of a GPU that has some.
+
+    Source: https://docs.nvidia.com/cuda/cuda-programming-guide/, "CUDA environment variables".
+    """
+    parts = [part for some in present.values() for part in some]
+    chosen: list[str] = []
+    for word in [*present] if wanted == "all" else filter(None, (word.strip() for word in wanted.split(","))):
+        if word.isascii() and word.isdecimal():
+            found = [*present][int(word) : int(word) + 1]
+        else:
+            found = [uuid for uuid in (*present, *parts) if uuid.startswith(word)]
+        if len(found) != 1:
+            break
+        chosen += [uuid for uuid in present.get(found[0]) or found if uuid not in chosen]
+    return chosen
+
+
+LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""CUDA's major version → that of the oldest Linux driver that it runs on."""
+LEAST_CAPABILITY = {13: (7, 5)}
+"""CUDA's major version → the least compute capability that it has code for."""
+
+
+def unsuited(what: str, cuda: str, machine: Machine, cure: str) -> str:
+    """Why a build cannot use this machine's GPUs; "" if it can, or if that is not known.
+
+    Args:
+        what: The package and its version.
+        cuda: The version of CUDA that it is built for: "13.0", "12".
+        machine: With those GPUs that are to be used.
+        cure: What to install in its place.
+    """
+    major = _major(cuda)
+    driver, least = _major(machine.driver or ""), LEAST_DRIVER.get(major or 0)
+    if driver is not None and least is not None and driver < least:
+        needs = f"{what} is built for CUDA {cuda}, which needs driver {least} or newer; here it is {machine.driver}"
+        return f"{needs}: update the driver, or {cure}" if major == max(LEAST_DRIVER) else f"{needs}: update the driver"
+    oldest = LEAST_CAPABILITY.get(major or 0, (0, 0))
+    for gpu in machine.gpus:
+        if gpu.capability is not None and gpu.capability < oldest:
+            has = ".".join(map(str, gpu.capability))
+            return (
+                f"{what} is built for CUDA {cuda}, which has no code for {gpu.name} (compute capability {has}): {cure}"
+            )
+    return ""
+
+
+def suits_newest(machine: Machine) -> bool:
+    """Whether builds for the newest CUDA can use this machine's GPUs."""
+    return not unsuited("", str(max(LEAST_DRIVER)), machine, "")
+
+
+def _major(version: str) -> int | None:
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else None

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, prod
 
-from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape, Size
+from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, Shape, Size, frozen_weights
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import Dataset, find_dataset, is_examined, task_of
 from tuiapp.trainers.config.division import devices_of_nodes, local_batches
-from tuiapp.trainers.config.frozen import frozen_weights
 from tuiapp.trainers.config.gpu_choice import pick
 from tuiapp.trainers.config.machine import Gpu, Machine
 from tuiapp.trainers.config.mesh import TRANSFORMER, mesh_of, split_of
@@ -246,7 +245,7 @@ def _held_by(gpu: Gpu) -> str:
     """Who holds its memory, as far as that is known."""
     if not gpu.processes:
         return ""
-    known = [one for one in gpu.processes if one.pid is not None]
+    known = [process for process in gpu.processes if process.pid is not None]
     named = [" ".join(filter(None, (one.user, one.name, f"(pid {one.pid})"))) for one in known]
     return f", used by {', '.join(named)}" if named else ", used by processes outside this container"
 

@@ -6,13 +6,14 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import sqrt
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from tuiapp.trainers.config.catalog import BACKENDS, HALF, MODELS, OPTIMIZER_SLOTS, backends_with, takes
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import DATASETS, SOURCES, Dataset, find_dataset, task_of
+from tuiapp.trainers.config.datasets import CONTEXT, DATASETS, SOURCES, Dataset, find_dataset, task_of
 from tuiapp.trainers.config.mesh import (
     EQUAL,
     MEASURED,
@@ -26,11 +27,24 @@ from tuiapp.trainers.config.mesh import (
 from tuiapp.trainers.config.mirror import OFF, TENSORBOARD
 from tuiapp.trainers.config.normalization import parse_normalization
 from tuiapp.trainers.config.options import ConfigError, Option, Problem, Value, declared, shown, suggest
-from tuiapp.trainers.config.ports import read_ports
 from tuiapp.trainers.config.script_syntax import check_name, compile_pattern, read_environment, read_texts, split_words
-from tuiapp.trainers.config.text import CONTEXT
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
+
+ANY = range(1)
+"""Port 0, for which the system chooses a free one."""
+
+
+def read_ports(text: str) -> range:
+    """Reads "29500" or "29500-29510", both ends included, and "" as `ANY`; raises ValueError."""
+    if not text.strip():
+        return ANY
+    found = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?", text)
+    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= low <= high <= 65_535:
+        raise ValueError(f"{text[:60]!r} is no port or range of ports: use one of 1 to 65535, or LOW-HIGH.")
+    return range(low, high + 1)
+
 
 SCHEMA = 1
 """Version of the keys below; `schema` at the top of every file."""
@@ -744,8 +758,8 @@ def _in_words_of(config: RunConfig, problems: Iterable[Problem]) -> list[Problem
         return list(problems)
     keys = {"global_batch_size": "per_device_batch_size"}
     return [
-        Problem(keys.get(one.key, one.key), one.message, tuple(keys.get(key, key) for key in one.also))
-        for one in problems
+        Problem(keys.get(problem.key, problem.key), problem.message, tuple(keys.get(key, key) for key in problem.also))
+        for problem in problems
     ]
 
 
@@ -1085,3 +1099,29 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
         raise ConfigError([Problem("schema", message)], source)
     extra = {key: table.pop(key) for key in also & table.keys()}
     return build_config(table, source), extra
+
+
+def actual_rate(config: RunConfig) -> float:
+    """What warm-up rises to and the schedule falls from."""
+    if not config.learning_rate_for:
+        return config.learning_rate
+    ratio = config.global_batch_size / config.learning_rate_for
+    return config.learning_rate * (sqrt(ratio) if config.learning_rate_scaling == "sqrt" else ratio)
+
+
+def learning_rate_words(config: RunConfig) -> str:
+    """Says what a rate given for another batch comes to, "0.1 for 256 → 0.4 at 1,024"; "" if it is used as given."""
+    if not config.learning_rate_for:
+        return ""
+    given = f"{config.learning_rate:.6g} for {config.learning_rate_for:,}"
+    return f"{given} → {actual_rate(config):.6g} at {config.global_batch_size:,}"
+
+
+def started_rate_words(config: Mapping[str, object]) -> str:
+    """Returns `learning_rate_words` of a configuration as a journal has it; "" if it cannot be read."""
+    if not config.get("learning_rate_for"):
+        return ""
+    try:
+        return learning_rate_words(build_config(config))
+    except ConfigError:
+        return ""

@@ -146,7 +146,9 @@ def _check_keys(value: object) -> dict[str, str]:
 def _check_environments(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ConfigError([Problem("environments", f"{shown(value)} is not allowed; it must be a table.")])
-    known = list(dict.fromkeys(name for one in BACKENDS.values() for name in (one.name, one.framework) if name))
+    known = list(
+        dict.fromkeys(name for backend in BACKENDS.values() for name in (backend.name, backend.framework) if name)
+    )
     problems = []
     for name, python in value.items():
         if name not in known:

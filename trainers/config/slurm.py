@@ -92,7 +92,7 @@ def _options(text: str) -> list[str]:
 
 def _lead_s(options: Sequence[str]) -> int:
     """How long before the time limit of a job Slurm is to send the signal."""
-    limits = [found[1] for one in options if (found := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", one))]
+    limits = [found[1] for option in options if (found := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", option))]
     limit_s = _limit_s(limits[-1]) if limits else None
     # 0 means unlimited.
     return min(SIGNAL_S, max(1, limit_s // SIGNAL_SHARE)) if limit_s else SIGNAL_S

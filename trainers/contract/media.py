@@ -71,8 +71,8 @@ class MediaFolder:
             make_private(self._directory)
             self._names[start] = self._found(start)
         steps, found, sizes = self._names[start], list[Media](), dict[str, int]()
-        for place, (kind, data, caption) in enumerate(files):
-            file = f"{start}{step:010}-{place:02}.{'txt' if kind == 'text' else 'png'}"
+        for index, (kind, data, caption) in enumerate(files):
+            file = f"{start}{step:010}-{index:02}.{'txt' if kind == 'text' else 'png'}"
             replace_unsynced(self._directory / file, data)
             sizes[file] = len(data)
             found.append(Media(rank=self._rank, step=step, name=name, file=file, kind=kind, caption=caption))

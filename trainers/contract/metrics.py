@@ -72,7 +72,7 @@ def shortest(value: float) -> float:
     try:
         if _SINGLE.unpack(_SINGLE.pack(value))[0] == value:
             tries = (float(f"{value:.{digits}g}") for digits in (6, 7, 8, 9))
-            return next(one for one in tries if _SINGLE.unpack(_SINGLE.pack(one))[0] == value)
+            return next(attempt for attempt in tries if _SINGLE.unpack(_SINGLE.pack(attempt))[0] == value)
     except OverflowError:
         pass
     return value

@@ -46,7 +46,7 @@ class RunDir:
 
     config = _File("run.toml")
     about = _File("about.json")
-    """Name, tags and note, which the user may change at any time: see `tuiapp.trainers.contract.about`."""
+    """Name, tags and note, which the user may change at any time: see `tuiapp.trainers.contract.sidecars`."""
     plan = _File("plan.json")
     environment = _File("environment.json")
     """Versions, devices, git commit, host, command line."""
@@ -80,13 +80,13 @@ class RunDir:
     queued = _File("queued")
     """The id of the run's Slurm job; there while that waits in the queue, whether or not a process watches it."""
     waits = _File("waits.json")
-    """There while the run waits in the queue of its directory of runs: see `tuiapp.trainers.contract.waiting`."""
+    """There while the run waits in the queue of its directory of runs: see `tuiapp.trainers.contract.sidecars`."""
     kept = _File("kept.json")
     """What is kept of a queued run from its start to its end: it may be tried again after a failure."""
     mirror = _File("mirror")
     """How far the run is mirrored: see `tuiapp.trainers.run.mirror`."""
     notice = _File("notice.json")
-    """What to do at the end; removed by whoever does it: see `tuiapp.trainers.contract.notices`."""
+    """What to do at the end; removed by whoever does it: see `tuiapp.trainers.contract.sidecars`."""
     checkpoints = _File("checkpoints")
     """What the run can resume from: see `tuiapp.trainers.contract.manifest`."""
     export = _File("export")

@@ -151,7 +151,7 @@ def _shortened(status: Status) -> bytes:
         fewer = dict(islice(metrics.items(), count))
         status = replace(status, summary=replace(status.summary, metrics=fewer))
     if len(data) > MAX_BYTES:
-        cut = [replace(one, text=one.text[:MAX_TEXT_CHARACTERS]) for one in status.summary.blemishes]
+        cut = [replace(blemish, text=blemish.text[:MAX_TEXT_CHARACTERS]) for blemish in status.summary.blemishes]
         status = replace(status, config=None, summary=replace(status.summary, blemishes=cut))
         status = replace(status, stalled=status.stalled[:MAX_TEXT_CHARACTERS])
         if status.end is not None:

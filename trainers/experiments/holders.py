@@ -11,7 +11,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import Settings
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.contract.sidecars import read_waiting
 from tuiapp.trainers.experiments.placing import Held
 from tuiapp.trainers.state.status import read_config
 

@@ -37,8 +37,8 @@ def importances(
         return {}
     distributions = {key: _distribution(column, key in log_keys) for key, column in columns.items()}
     study = optuna.create_study(direction="maximize" if rises else "minimize")
-    for place, (_, value) in enumerate(trials):
-        params = {key: column[place] for key, column in columns.items()}
+    for index, (_, value) in enumerate(trials):
+        params = {key: column[index] for key, column in columns.items()}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=value))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -11,9 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuiapp.trainers.config.gpu_choice import rank
-from tuiapp.trainers.config.machine import Gpu
-from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
-from tuiapp.trainers.contract.waiting import UNREAD, Entry, Waiting
+from tuiapp.trainers.config.machine import VISIBLE, Gpu, choose
+from tuiapp.trainers.contract.sidecars import UNREAD, Entry, Waiting
 from tuiapp.trainers.state.text import plural
 
 CPU, SLURM = "cpu", "slurm"

@@ -1,6 +1,6 @@
 """The queue of a directory of runs: what waits in it, in which order, and who starts it.
 
-A queued run is a run directory with a place in the queue (`tuiapp.trainers.contract.waiting`). Whoever changes that
+A queued run is a run directory with a place in the queue (`tuiapp.trainers.contract.sidecars`). Whoever changes that
 holds the run's lock meanwhile, as the process that starts it does: a run is started or cancelled, never both.
 """
 
@@ -23,11 +23,11 @@ from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.slurm import inside_allocation
 from tuiapp.trainers.contract import process_identity
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Queued
 from tuiapp.trainers.contract.lock import LOCK_S, LockNote, alone, is_held, write_note
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import (
+from tuiapp.trainers.contract.sidecars import (
+    About,
     Waiting,
     find_kept,
     find_waiting,

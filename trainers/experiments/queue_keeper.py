@@ -22,16 +22,15 @@ import msgspec
 from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.files import is_full, read_end, write_atomically
 from tuiapp.trainers.config.gpu_choice import Use, use_of
-from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.config.machine import VISIBLE, Gpu
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import read_plan
 from tuiapp.trainers.config.settings import current_settings
-from tuiapp.trainers.config.visible_gpus import VISIBLE
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import UNREAD, Entry, Waiting, find_kept, find_waiting, note_started, remove
+from tuiapp.trainers.contract.sidecars import UNREAD, Entry, Waiting, find_kept, find_waiting, note_started, remove
 from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.pace import Kind, kind, seconds
@@ -131,10 +130,10 @@ class Keeper:
 
     def _reap(self) -> bool:
         """Takes note of runs that have started, or could not; returns whether there are any."""
-        self._supervisors = [one for one in self._supervisors if one.poll() is None]
+        self._supervisors = [supervisor for supervisor in self._supervisors if supervisor.poll() is None]
         for run, waiting in [one.start.entry for one in self._starting.values()]:
             # From another machine, which cannot end the process that starts it.
-            if not waiting.on_slurm and not {"stop", "stop-now"}.isdisjoint(mailbox.take(run.commands)):
+            if not waiting.on_slurm and not {"stop", "stop-now"}.isdisjoint(sidecars.take_commands(run.commands)):
                 end_run(self._runs_dir, run, "cancelled in the queue")
         done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or _has_left(one)]
         for run_id in done:
@@ -241,7 +240,7 @@ class Keeper:
             if not os.path.lexists(noted):
                 return
             # Commands to an attempt that ended before it read them are not for this one.
-            mailbox.take(run.commands)
+            sidecars.take_commands(run.commands)
             later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
             again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
             put(run, again)

@@ -30,22 +30,20 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuiapp.trainers.config.files import is_full, open_regular, write_atomically
 from tuiapp.trainers.config.options import ConfigError, Value
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About, AboutError, read_about
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Facts, Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.lines import encode_json
 from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.contract.sidecars import About, AboutError, read_about, read_waiting
 from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.queue import NotStartedError, QueueFiles, add, is_transient, start_keeper
 from tuiapp.trainers.experiments.space import Axis, run_name, short_value, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
 from tuiapp.trainers.launch import LaunchError
-from tuiapp.trainers.state.objective import Objective
-from tuiapp.trainers.state.results import result_values
+from tuiapp.trainers.state.objective import Objective, result_values
 from tuiapp.trainers.state.summary import summarise
 
 TICK_S = 0.25
@@ -217,7 +215,7 @@ class Searcher:
                 if not one.asked_to_stop and one.trial.should_prune():
                     daemon.say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
                     with contextlib.suppress(OSError):
-                        mailbox.send(one.run.commands, "pruned")
+                        sidecars.send_command(one.run.commands, "pruned")
                         one.asked_to_stop = True
 
     def _settle(self) -> None:

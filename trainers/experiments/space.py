@@ -20,8 +20,8 @@ from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.relevance import with_changes
 from tuiapp.trainers.config.run_config import OPTIONS, Check, RunConfig, get_option, to_mapping
 from tuiapp.trainers.config.script_syntax import VALUE_NAME, as_value, read_texts
-from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS
-from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.contract.sidecars import MAX_NAME_CHARACTERS
+from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.text import without_directories
 
 MOST_RUNS = 1000

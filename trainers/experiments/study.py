@@ -22,10 +22,15 @@ import msgspec
 from tuiapp.trainers.config.files import make_private, read_limited, write_atomically
 from tuiapp.trainers.config.options import shown, suggest
 from tuiapp.trainers.config.run_config import RunConfig, build_config
-from tuiapp.trainers.contract.about import MAX_TAG_CHARACTERS, read_about
 from tuiapp.trainers.contract.lock import alone
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.contract.waiting import MAX_FILE_BYTES, decode_exact, encode_exact
+from tuiapp.trainers.contract.sidecars import (
+    MAX_TAG_CHARACTERS,
+    MAX_WAITING_BYTES,
+    decode_exact,
+    encode_exact,
+    read_about,
+)
 from tuiapp.trainers.experiments.space import Axis, read_axis
 
 if TYPE_CHECKING:
@@ -140,10 +145,10 @@ class StudyDir:
         try:
             if not NAME.fullmatch(self.name):
                 raise FileNotFoundError
-            text = read_limited(self.file, MAX_FILE_BYTES)
+            text = read_limited(self.file, MAX_WAITING_BYTES)
             return msgspec.structs.replace(decode_exact(text, Study), name=self.name)
         except (FileNotFoundError, NotADirectoryError):
-            known = [one.name for one in find_studies(self.runs_dir)]
+            known = [study.name for study in find_studies(self.runs_dir)]
             hint = suggest(self.name, known) or (f" There are {', '.join(known[:20])}." if known else "")
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
@@ -186,7 +191,7 @@ class StudyDir:
     def how_it_ended(self) -> Ended | None:
         """Returns how a search ended; None if it has not."""
         with contextlib.suppress(OSError, ValueError, RecursionError):
-            return msgspec.json.decode(read_limited(self.ended, MAX_FILE_BYTES), type=Ended)
+            return msgspec.json.decode(read_limited(self.ended, MAX_WAITING_BYTES), type=Ended)
         return None
 
     def runs(self) -> list[RunDir]:

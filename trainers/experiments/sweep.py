@@ -21,11 +21,10 @@ from tuiapp.trainers.config.options import ConfigError, Problem, Value, shown, s
 from tuiapp.trainers.config.run_config import RunConfig, best_by, figure_of
 from tuiapp.trainers.config.settings import Settings, read_settings
 from tuiapp.trainers.config.user_code import PY
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY, TEST_LOSS
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.contract.waiting import remove
+from tuiapp.trainers.contract.sidecars import About, remove
 from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
 from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
@@ -249,7 +248,7 @@ def importances(
 
 def keep_searches(runs_dir: Path) -> bool:
     """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
-    going_on = [place for place in find_studies(runs_dir) if place.is_searched() and not lacks_optuna()]
+    going_on = [study for study in find_studies(runs_dir) if study.is_searched() and not lacks_optuna()]
     for place in going_on:
         with contextlib.suppress(StudyError):
             if not _search_of(place).was_just_started():
@@ -286,4 +285,4 @@ def end_run(runs_dir: Path, run: RunDir, why: str) -> None:
         if os.path.lexists(run.waits):
             return cancel(runs_dir, run, why)
     with contextlib.suppress(OSError):
-        mailbox.send(run.commands, "stop")
+        sidecars.send_command(run.commands, "stop")

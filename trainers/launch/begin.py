@@ -20,9 +20,9 @@ from tuiapp.trainers.config.plan import Plan, read_plan
 from tuiapp.trainers.config.run_config import OPTIONS, RunConfig
 from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.contract import gpu_leases
-from tuiapp.trainers.contract.about import MAX_NAME_CHARACTERS, About, read_about
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import MAX_NAME_CHARACTERS, About, read_about
 from tuiapp.trainers.launch.directory import make_directory, working_directory
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import prepare

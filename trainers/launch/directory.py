@@ -27,11 +27,10 @@ from tuiapp.trainers.config.run_config import RunConfig, to_toml
 from tuiapp.trainers.config.script import imported, read_code, subject
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.user_code import UserCodeError, files_of, read_text
-from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.lines import encode_json
 from tuiapp.trainers.contract.lock import is_held, take
-from tuiapp.trainers.contract.notices import write_notification_config
 from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
+from tuiapp.trainers.contract.sidecars import About, write_about, write_notification_config
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import installed_for
 

@@ -9,22 +9,21 @@ import msgspec
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import Dataset, check_images, find_dataset, is_examined
-from tuiapp.trainers.config.environment import hang_limit_s, telemetry_interval_s
-from tuiapp.trainers.config.hidden_modules import check_hidden
 from tuiapp.trainers.config.installed import Installed
 from tuiapp.trainers.config.interpreters import Interpreter, find_interpreter, find_program
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.memory import check_data_fits, wants_streaming
 from tuiapp.trainers.config.mirror import mirror_directory
-from tuiapp.trainers.config.options import ConfigError, Problem
+from tuiapp.trainers.config.options import ConfigError, Problem, hang_limit_s, telemetry_interval_s
 from tuiapp.trainers.config.placement import check_facts, place
 from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.relevance import drop_inapplicable
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script import check_hidden
 from tuiapp.trainers.config.user_code import UserCodeError
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.examination import examine
-from tuiapp.trainers.state.initial import find_weights
+from tuiapp.trainers.state.resume_point import find_weights
 
 
 def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False, data: Dataset | None = None) -> Plan:

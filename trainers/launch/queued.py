@@ -24,7 +24,7 @@ from tuiapp.trainers.contract.events import RunEnded, Status
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Waiting, note_started, read_waiting, remove
+from tuiapp.trainers.contract.sidecars import Waiting, note_started, read_waiting, remove
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.launch.directory import directories, keep_code
 from tuiapp.trainers.launch.prepare import prepare

@@ -20,12 +20,12 @@ from tuiapp.trainers.config.run_config import MAX_FILE_BYTES, RunConfig, to_toml
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.config.slurm import SlurmError
 from tuiapp.trainers.config.user_code import UserCodeError, read_text
-from tuiapp.trainers.contract import gpu_leases, mailbox
+from tuiapp.trainers.contract import gpu_leases, sidecars
 from tuiapp.trainers.contract.events import RunStarted
 from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
-from tuiapp.trainers.contract.notices import write_notification_config
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import write_notification_config
 from tuiapp.trainers.launch.directory import code_copies, directories, keep_code
 from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.prepare import prepare
@@ -120,7 +120,7 @@ def _take_lock(run: RunDir) -> int:
     try:
         lock = run.take_lock()
         # Commands to an attempt that ended before it read them are not for the next one.
-        mailbox.take(run.commands)
+        sidecars.take_commands(run.commands)
         return lock
     except BlockingIOError:
         # Somebody else resumed it a moment ago.

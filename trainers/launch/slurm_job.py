@@ -18,7 +18,7 @@ from tuiapp.trainers.config import slurm
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.contract.rundir import RunDir
@@ -42,7 +42,7 @@ class Job:
     def _note(self, number: int, _: object) -> None:
         if not self._stopped:
             self._stopped = True
-            mailbox.send(self._run.commands, "time-limit" if number == signal.SIGUSR1 else "job-ends")
+            sidecars.send_command(self._run.commands, "time-limit" if number == signal.SIGUSR1 else "job-ends")
 
     def run(self) -> int:
         """Runs it to its end; returns the job's exit code."""
@@ -52,7 +52,7 @@ class Job:
                 self._run.queued.unlink(missing_ok=True)
                 if last_attempt(self._run):
                     # Commands to an attempt that ended before it read them are not for this one.
-                    mailbox.take(self._run.commands)
+                    sidecars.take_commands(self._run.commands)
                 if last_attempt(self._run) and has_begun(self._run):
                     for note in resume(self._run, lock=lock).notes:
                         print(note, file=sys.stderr)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from tuiapp.trainers.config.files import open_own
 from tuiapp.trainers.config.mesh import MEASURED
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.config.run_config import best_by
+from tuiapp.trainers.config.run_config import best_by, figure_of
 from tuiapp.trainers.contract.evaluations import NEVER, Evaluated
 from tuiapp.trainers.contract.events import Alert, Checkpoint
 from tuiapp.trainers.contract.manifest import (
@@ -41,9 +41,37 @@ from tuiapp.trainers.contract.manifest import (
 )
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank import tensor_files
-from tuiapp.trainers.rank.patience import Patience
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.rank.tensor_files import Tensors, as_float32
+
+
+class Patience:
+    def __init__(self, by: str, limit: int, best: Evaluated = NEVER, spent: int = 0) -> None:
+        """`by` is the figure that decides, `limit` the key `early_stop`; `best` and `spent` go on from a checkpoint."""
+        self._by, self._limit = by, limit
+        self.best = best
+        self.spent = spent
+        """Evaluations since the best one."""
+
+    def add(self, found: Evaluated) -> None:
+        """Counts an evaluation; one without a finite figure is no better."""
+        merit, known = found.merit(self._by), self.best.merit(self._by)
+        if merit is not None and (known is None or merit > known):
+            self.best, self.spent = found, 0
+        else:
+            self.spent += 1
+
+    @property
+    def words(self) -> str:
+        """Why the training ends."""
+        best = self.best.figure(self._by)
+        known = f": the best was {best:.4g}" if best is not None else ""
+        return f"early stop: test {figure_of(self._by)[0]} was not the best in {self.spent} evaluations in a row{known}"
+
+    @property
+    def is_over(self) -> bool:
+        return 0 < self._limit <= self.spent
+
 
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
@@ -203,7 +231,9 @@ class Checkpoints:
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
         # overtakes them; counting them would drop what it resumes from.
-        found = [one for one in list_checkpoints(self._run.checkpoints)[0] if one.manifest.step <= step]
+        found = [
+            checkpoint for checkpoint in list_checkpoints(self._run.checkpoints)[0] if checkpoint.manifest.step <= step
+        ]
         config = self._plan.config
         best = best_checkpoint(found, best_by(config))
         self._report.send(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from tuiapp.trainers.config.frozen import matching, patterns_of
+from tuiapp.trainers.config.catalog import matching, patterns_of
 from tuiapp.trainers.config.options import ConfigError, Problem, shown
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import Alert, InitialWeights

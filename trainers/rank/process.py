@@ -32,7 +32,7 @@ from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import stacks, wire
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.run.rank_end import rank_error
-from tuiapp.trainers.sources.normalization import normalized
+from tuiapp.trainers.sources.datasets import normalized
 from tuiapp.trainers.sources.user_code import format_error
 
 ORPHAN_S = 5.0

@@ -6,8 +6,8 @@ from math import cos, pi
 
 import numpy as np
 
-from tuiapp.trainers.config.learning_rate import actual_rate
 from tuiapp.trainers.config.plan import Plan
+from tuiapp.trainers.config.run_config import actual_rate
 
 RISE = 0.3
 """Share of the steps in which one-cycle rises."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuiapp.trainers.config.options import shown
-from tuiapp.trainers.contract.weight_files import INDEX_ENDING, check_weight_file, read_index
+from tuiapp.trainers.contract.manifest import INDEX_ENDING, check_weight_file, read_index
 
 Tensors: TypeAlias = Mapping[str, npt.NDArray[Any]]
 

@@ -23,12 +23,11 @@ import msgspec
 from tuiapp.trainers.config.bootstrap import module
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of
-from tuiapp.trainers.config.environment import GPUS_VARIABLE, INTERVAL_S, telemetry_interval_s
 from tuiapp.trainers.config.files import open_own, write_atomically
 from tuiapp.trainers.config.gpu_choice import pick
 from tuiapp.trainers.config.machine import Machine, NotHereError, inspect_machine
 from tuiapp.trainers.config.memory import jax_memory_words
-from tuiapp.trainers.config.options import ConfigError
+from tuiapp.trainers.config.options import GPUS_VARIABLE, INTERVAL_S, ConfigError, telemetry_interval_s
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract import gpu_leases
 from tuiapp.trainers.contract.events import Event, LogLine, Metrics, Phase, RankStarted

@@ -30,7 +30,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import devices_of_nodes
 from tuiapp.trainers.config.files import open_own, read_end, write_atomically
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.config.ports import ANY, read_ports
+from tuiapp.trainers.config.run_config import ANY, read_ports
 from tuiapp.trainers.contract.events import (
     PLACE,
     Alert,

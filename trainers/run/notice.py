@@ -23,8 +23,8 @@ from pathlib import Path
 import msgspec
 
 from tuiapp.trainers.config.settings import host_of
-from tuiapp.trainers.contract.notices import NotificationConfig, take_notification_config
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import NotificationConfig, take_notification_config
 from tuiapp.trainers.run.disk_full_safe_stdio import make_stdio_disk_full_safe
 from tuiapp.trainers.state.messages import describe_result
 from tuiapp.trainers.state.summary import RunInfo, config_facts, run_facts, summarise

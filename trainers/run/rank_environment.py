@@ -18,13 +18,12 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.division import node_of
 from tuiapp.trainers.config.files import make_private, user_cache
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.config.ports import ANY
-from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import ANY, RunConfig
 from tuiapp.trainers.config.script import command, variables
 from tuiapp.trainers.contract.process_identity import identity
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.tracebacks import ELASTIC_ERROR_FILE
+from tuiapp.trainers.run.rank_end import ELASTIC_ERROR_FILE
 
 LOOPBACK = "127.0.0.1"
 

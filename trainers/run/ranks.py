@@ -22,18 +22,22 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.run import stacks, wire
 from tuiapp.trainers.run.channel import Channel
 from tuiapp.trainers.run.log_tail import LogTail
-from tuiapp.trainers.run.rank_end import LAST_LINES, RankError, describe_exit, hint, is_consequence
-from tuiapp.trainers.run.rank_environment import ScriptStart
-from tuiapp.trainers.run.tracebacks import (
+from tuiapp.trainers.run.rank_end import (
     CLEANUP_LINES,
     CLEANUP_S,
     ELASTIC_ERROR_FILE,
+    LAST_LINES,
     MAX_TRACEBACK_BYTES,
     TRACEBACK,
+    RankError,
     crashed_at_exit,
+    describe_exit,
     find_terminate,
+    hint,
+    is_consequence,
     read_failure,
 )
+from tuiapp.trainers.run.rank_environment import ScriptStart
 
 Failure: TypeAlias = tuple[RankFailed, bool]
 """A rank's failure, and whether it looks like a consequence of another."""

@@ -1,6 +1,6 @@
 """What a supervisor, and a node's agent, wait for: readable descriptors, and requests to the run.
 
-Requests come by files in the run's mailbox, by signals, by the removal of its directory.
+Requests come by files in the run's about, by signals, by the removal of its directory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import PRUNED, CheckpointRequested, ProfileRequested, StopRequested
 from tuiapp.trainers.contract.rundir import HeldDirectory, RunDir
 
@@ -64,7 +64,7 @@ class Requests:
     def take(self, *, stopping: bool) -> list[Request]:
         """Returns the requests since the last call; while `stopping` a further SIGTERM means now."""
         requests: list[Request] = []
-        for command in mailbox.take(self._run.commands):
+        for command in sidecars.take_commands(self._run.commands):
             if command == "checkpoint":
                 requests.append(CheckpointRequested(by="command"))
             elif command.startswith("profile="):

@@ -36,8 +36,8 @@ def main() -> None:
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
     if len(sys.argv) > 3:
         # 8 MB that it does not hold while the run trains.
-        from tuiapp.trainers.contract.notices import start_notice
         from tuiapp.trainers.contract.rundir import RunDir
+        from tuiapp.trainers.contract.sidecars import start_notice
 
         start_notice(RunDir(Path(sys.argv[3])))
 

@@ -18,12 +18,12 @@ from time import monotonic, sleep
 
 from tuiapp.trainers.config import slurm
 from tuiapp.trainers.config.files import write_atomically
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Alert, Event, Queued, RunEnded, Status
 from tuiapp.trainers.contract.lock import BEAT_S, Liveness, LockNote, beat, write_note
-from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import start_notice
 from tuiapp.trainers.run import disk_full_safe_stdio
 from tuiapp.trainers.state.status import append, known, last_attempt
 from tuiapp.trainers.state.summary import is_final, summarise
@@ -56,7 +56,7 @@ class Queue:
             write_atomically(self._run.queued, self._job.encode())
         self._note(machine())
         while not os.path.exists(self._run.handover):
-            asked = any(command in ("stop", "stop-now") for command in mailbox.take(self._run.commands))
+            asked = any(command in ("stop", "stop-now") for command in sidecars.take_commands(self._run.commands))
             if (asked or self.stopping or self._run.is_gone()) and self._cancel():
                 return False
             now = monotonic()

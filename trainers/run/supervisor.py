@@ -38,8 +38,7 @@ from tuiapp.trainers.config.files import write_atomically
 from tuiapp.trainers.config.machine import NotHereError, interface_of, own_address
 from tuiapp.trainers.config.mirror import OFF
 from tuiapp.trainers.config.plan import Plan, read_plan
-from tuiapp.trainers.config.ports import read_ports
-from tuiapp.trainers.config.run_config import to_toml_values
+from tuiapp.trainers.config.run_config import read_ports, to_toml_values
 from tuiapp.trainers.config.slurm import slurm_job
 from tuiapp.trainers.contract.events import (
     Alert,
@@ -59,12 +58,10 @@ from tuiapp.trainers.contract.events import (
     Summary,
 )
 from tuiapp.trainers.contract.manifest import CheckpointDir, read_checkpoint
-from tuiapp.trainers.contract.notices import start_notice
 from tuiapp.trainers.contract.orphans import kill_tagged
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import note_started
+from tuiapp.trainers.contract.sidecars import note_started, start_notice
 from tuiapp.trainers.run import disk_full_safe_stdio, wire
-from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.children import ChildProcess
 from tuiapp.trainers.run.host_bound import HostBound
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
@@ -74,7 +71,7 @@ from tuiapp.trainers.run.rank_end import first_cause, left_early
 from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, bind_rendezvous
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
 from tuiapp.trainers.run.reactor import SIGNALS, Reactor, Requests
-from tuiapp.trainers.run.teardown import Teardown
+from tuiapp.trainers.run.teardown import Agreement, Teardown
 from tuiapp.trainers.run.watchdog import Watchdog
 from tuiapp.trainers.state.messages import describe_failure, listed
 from tuiapp.trainers.state.status import last_attempt

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuiapp.trainers.config.environment import hang_limit_s
+from tuiapp.trainers.config.options import hang_limit_s
 from tuiapp.trainers.contract.events import Alert, Event, LogLine, PhaseName, Stacks
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.stacks import COLLECTIVES_FILE, FILE, Collectives, ask

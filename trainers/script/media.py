@@ -84,7 +84,7 @@ def take(value: Any) -> list[Taken]:
         raise TypeError("neither a picture nor a text")
     if value.ndim == 4:
         return [one for each in value[:MAX_AT_ONCE] for one in take(each)]
-    sides = [side for place, side in enumerate(value.shape) if value.ndim == 2 or place != _channels(value.shape)]
+    sides = [side for index, side in enumerate(value.shape) if value.ndim == 2 or index != _channels(value.shape)]
     if len(sides) != 2 or min(sides) < 2:
         raise TypeError(f"of shape {list(value.shape)}")
     # On a device the copy is made in the order of its other work: nothing waits for it.
@@ -150,7 +150,7 @@ class MediaQueue:
     def add(self, step: int, name: str, taken: list[Taken]) -> None:
         call = _Call(step, name, taken)
         with self._lock:
-            mine = [place for place, one in enumerate(self._waiting) if one.name == name]
+            mine = [index for index, one in enumerate(self._waiting) if one.name == name]
             if len(mine) < MAX_FILES and (not self._waiting or self._bytes + call.bytes <= MAX_WAITING_BYTES):
                 self._bytes += call.bytes
                 self._waiting.append(call)

@@ -668,7 +668,7 @@ def _begin(
         from tuiapp.trainers.contract.events import LogLine
         from tuiapp.trainers.launch import record
         from tuiapp.trainers.script.continuing import choose
-        from tuiapp.trainers.script.meeting import begin_at_meeting
+        from tuiapp.trainers.script.jobs import begin_at_meeting
         from tuiapp.trainers.state.status import last_attempt
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.

@@ -118,8 +118,8 @@ class StoredImages:
         # All are asked for before the first is waited for: a disk serves many at once.
         for row in rows:
             os.posix_fadvise(self._fd, begin + row * each, each, os.POSIX_FADV_WILLNEED)
-        for place, row in enumerate(rows):
-            _read_fully(self._fd, memory[place * each : (place + 1) * each], begin + row * each)
+        for index, row in enumerate(rows):
+            _read_fully(self._fd, memory[index * each : (index + 1) * each], begin + row * each)
 
 
 def _open(source: npt.NDArray[Any]) -> int | None:

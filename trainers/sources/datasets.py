@@ -5,22 +5,102 @@ The same seed gives the same global batches in the same order on every backend, 
 
 from __future__ import annotations
 
+import gzip
+import struct
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
+from math import sqrt
 from pathlib import Path
 from typing import Any, TypeAlias
 from zipfile import BadZipFile
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import Dataset, is_examined, source_of
+from tuiapp.trainers.config.data_files import FILES, DatasetError
+from tuiapp.trainers.config.datasets import DATASETS, Dataset, is_examined, source_of
+from tuiapp.trainers.config.normalization import DATA, Normalization
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.sources import public, text
+from tuiapp.trainers.sources import text
 from tuiapp.trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
+from tuiapp.trainers.sources.downloads import fetch
 from tuiapp.trainers.sources.lookup import module_of, open_stored
 from tuiapp.trainers.sources.prepare import prepare
+
+CIFAR_BATCHES = 5
+
+
+def load_idx(name: str) -> Arrays:
+    """Loads a data set in MNIST's format; raises DatasetError if a file is damaged or cannot be downloaded."""
+    facts = DATASETS[name]
+    height, width, _ = facts.input_shape
+    x_train, y_train, x_test, y_test = (fetch(name, file) for file in FILES[name])
+    return Arrays(
+        read_idx(x_train, (facts.train_examples, height, width))[..., np.newaxis],
+        read_idx(y_train, (facts.train_examples,)).astype(np.int64),
+        read_idx(x_test, (facts.test_examples, height, width))[..., np.newaxis],
+        read_idx(y_test, (facts.test_examples,)).astype(np.int64),
+    )
+
+
+def read_idx(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+    """Reads a file of bytes in the IDX format, gzipped or not; raises DatasetError if damaged or of another shape.
+
+    The format: two zeros, 8 for bytes, the number of axes, the axes' sizes as big-endian 32-bit numbers, the bytes.
+    """
+    header = bytes((0, 0, 8, len(shape))) + struct.pack(f">{len(shape)}I", *shape)
+    size = len(header) + int(np.prod(shape))
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(size + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DatasetError(f"{path} is damaged: {error}.") from error
+    if len(data) != size or not data.startswith(header):
+        raise DatasetError(f"{path} is damaged: it does not hold bytes of the shape {list(shape)}.")
+    # A copy, because arrays on bytes are read-only, and PyTorch warns of such arrays.
+    return np.frombuffer(data, np.uint8, offset=len(header)).reshape(shape).copy()
+
+
+def load_cifar10() -> Arrays:
+    """Loads CIFAR-10 from its "binary version"; raises DatasetError if it is damaged or cannot be downloaded."""
+    facts = DATASETS["cifar10"]
+    (file,) = FILES["cifar10"]
+    path = fetch("cifar10", file)
+    each = facts.train_examples // CIFAR_BATCHES
+    wanted = {f"cifar-10-batches-bin/data_batch_{number}.bin": each for number in range(1, CIFAR_BATCHES + 1)}
+    wanted["cifar-10-batches-bin/test_batch.bin"] = facts.test_examples
+    parts = _read_cifar(path, wanted)
+    *train, test = (parts[name] for name in wanted)
+    x, y = zip(*train, strict=True)
+    return Arrays(np.concatenate(x), np.concatenate(y), *test)
+
+
+def _read_cifar(path: Path, wanted: dict[str, int]) -> dict[str, tuple[Images, Labels]]:
+    """Images and labels of the archive's members `wanted`, by name and number of examples.
+
+    An example is its label, a byte, and its 32×32 reds, greens and blues, in this order.
+    """
+    height, width, channels = DATASETS["cifar10"].input_shape
+    record = 1 + height * width * channels
+    parts: dict[str, tuple[Images, Labels]] = {}
+    try:
+        # In the archive's order: going back would unpack everything again.
+        with tarfile.open(path, "r:gz") as archive:
+            for member in archive:
+                if member.name not in wanted or (file := archive.extractfile(member)) is None:
+                    continue
+                data = file.read(wanted[member.name] * record + 1)
+                rows = np.frombuffer(data, np.uint8).reshape(wanted[member.name], record)
+                images = rows[:, 1:].reshape(-1, channels, height, width).transpose(0, 2, 3, 1)
+                parts[member.name] = np.ascontiguousarray(images), rows[:, 0].astype(np.int64)
+    except (OSError, EOFError, ValueError, KeyError, tarfile.TarError, zlib.error) as error:
+        raise DatasetError(f"{path} is damaged: {error}.") from error
+    if missing := wanted.keys() - parts.keys():
+        raise DatasetError(f"{path} is damaged: it has no {min(missing)}.")
+    return parts
+
 
 __all__ = [
     "Arrays",
@@ -84,10 +164,10 @@ def load(data: Dataset) -> Arrays:
         return arrays
     loaders: dict[str, Callable[[], Arrays]] = {
         "digits": _load_digits,
-        "cifar10": public.load_cifar10,
+        "cifar10": load_cifar10,
         "shakespeare": lambda: text.read(SHAKESPEARE_FILE, data),
     }
-    return loaders[name]() if name in loaders else public.load_idx(name)
+    return loaders[name]() if name in loaders else load_idx(name)
 
 
 def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
@@ -163,3 +243,61 @@ def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:
     bright = np.round(small.astype(np.float32) * (255 / 16)).astype(np.uint8)
     large = bright.repeat(3, axis=1).repeat(3, axis=2)
     return np.pad(large, ((0, 0), (2, 2), (2, 2)))[..., np.newaxis]
+
+
+MOST = 65_536
+"""Images of the training set that are measured, evenly spaced: reading all of a larger one would delay every start."""
+
+AT_ONCE = 256
+
+
+def normalized(plan: Plan) -> Plan:
+    """The plan with the numbers that are to be taken from its training data; raises DatasetError."""
+    if plan.config.normalize != DATA or plan.normalization is not None:
+        return plan
+    return msgspec.structs.replace(plan, normalization=measure(open_planned(plan).x_train))
+
+
+def measure(images: Images | StoredImages) -> Normalization:
+    """Measures images [N, H, W, C]: means and population deviations, 1 for a channel that is the same everywhere.
+
+    Nine digits: what sums in another order differ in is not in them, so every rank and backend has the same.
+    """
+    rows = np.unique(np.linspace(0, len(images) - 1, min(len(images), MOST)).round().astype(np.int64))
+    blocks = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
+    found = (_of_bytes if images.dtype == np.uint8 else _of_floats)(images, blocks)
+    mean, std = (tuple(float(f"{value:.9g}") for value in each) for each in found)
+    if not np.isfinite([*mean, *std]).all():
+        raise DatasetError("the training images have values that are not finite: they have no mean to normalize by.")
+    return Normalization(mean, tuple(value or 1.0 for value in std))
+
+
+def _of_bytes(images: Images | StoredImages, blocks: list[npt.NDArray[np.int64]]) -> tuple[list[float], list[float]]:
+    """Exact: in integers."""
+    channels = images.shape[3]
+    counts = np.zeros((channels, 256), np.int64)
+    for rows in blocks:
+        block = images[rows]
+        for channel in range(channels):
+            counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
+    means, stds = [], []
+    for row in counts.tolist():
+        count = sum(row)
+        total = sum(value * times for value, times in enumerate(row))
+        squares = sum(value * value * times for value, times in enumerate(row))
+        means.append(total / count / 255)
+        stds.append(sqrt(count * squares - total * total) / count / 255)
+    return means, stds
+
+
+def _of_floats(images: Images | StoredImages, blocks: list[npt.NDArray[np.int64]]) -> tuple[list[float], list[float]]:
+    """In two passes, of float64."""
+    channels, axes = images.shape[3], (0, 1, 2)
+    count = sum(map(len, blocks)) * images.shape[1] * images.shape[2]
+    total, squares = np.zeros(channels), np.zeros(channels)
+    for rows in blocks:
+        total += images[rows].sum(axes, np.float64)
+    mean = total / count
+    for rows in blocks:
+        squares += np.square(images[rows] - mean).sum(axes, np.float64)
+    return mean.tolist(), np.sqrt(squares / count).tolist()

@@ -1,4 +1,4 @@
-"""A folder of images, folder:PATH. `tuiapp.trainers.config.image_folder` says how it must be made."""
+"""A folder of images, folder:PATH. `tuiapp.trainers.config.datasets` says how it must be made."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.datasets import FOLDER, SUFFIXES, Dataset, find_parts
 from tuiapp.trainers.config.files import absolute
-from tuiapp.trainers.config.image_folder import FOLDER, SUFFIXES, find_parts
 from tuiapp.trainers.sources.arrays import StoredArrays, split_examples, split_rows
 from tuiapp.trainers.sources.image_cache import CHANNELS, Picture, decode_all
 

@@ -1,4 +1,4 @@
-"""A saved Hugging Face data set of images, hf:PATH. `tuiapp.trainers.config.saved_dataset` finds its files.
+"""A saved Hugging Face data set of images, hf:PATH. `tuiapp.trainers.config.datasets` finds its files.
 
 Each file has a column of images, whose cells are encoded bytes or have them in a field `bytes`, and one of labels.
 """
@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.datasets import HF, Dataset, find_splits
 from tuiapp.trainers.config.files import absolute
 from tuiapp.trainers.config.npz import greatest_label
-from tuiapp.trainers.config.saved_dataset import HF, find_splits
 from tuiapp.trainers.sources.arrays import Labels, StoredArrays, split_examples, split_rows
 from tuiapp.trainers.sources.image_cache import CHANNELS, Picture, decode_all
 

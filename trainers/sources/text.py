@@ -1,4 +1,4 @@
-"""A text of the user's own, text:PATH, or one that ships: `tuiapp.trainers.config.text` says what its examples are."""
+"""A text of the user's own, text:PATH, or one that ships; `config.datasets` says what its examples are."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuiapp.trainers.config.data_files import DatasetError
-from tuiapp.trainers.config.datasets import Dataset
+from tuiapp.trainers.config.datasets import TEXT, Dataset, parts
 from tuiapp.trainers.config.files import absolute
-from tuiapp.trainers.config.text import TEXT, parts
 from tuiapp.trainers.sources.arrays import Arrays, Tokens
 
 

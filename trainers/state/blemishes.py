@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, Summary
 from tuiapp.trainers.contract.metrics import is_loss, loss_of
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.state.text import format_duration, plural
 
 WINDOW = 0.02
@@ -218,4 +218,4 @@ def _stays(one: Blemish, begin: int) -> bool:
 
 def unaccepted(summary: Summary, about: About) -> list[Blemish]:
     """Returns the blemishes that the user has not accepted."""
-    return [one for one in summary.blemishes if one.kind not in about.accepted]
+    return [blemish for blemish in summary.blemishes if blemish.kind not in about.accepted]

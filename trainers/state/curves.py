@@ -324,7 +324,7 @@ class Curves:
         timeline = self.timeline
         if self.attempts.present is not None and self.attempts.present.attempt > 1:
             bounds = [self.first(name).bounds for name in (TEST_LOSS, TEST_ACCURACY)]
-            least, greatest = (each and each[which] for which, each in enumerate(bounds))
+            least, greatest = (bound and bound[which] for which, bound in enumerate(bounds))
             best = Evaluated(least, greatest)
             self.earlier = Earlier(timeline.base, round(timeline.timed[-1]), timeline.busy[-1], best)
 

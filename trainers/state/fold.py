@@ -6,9 +6,9 @@ from tuiapp.trainers.contract import events as ev
 from tuiapp.trainers.contract.events import about, place_name
 from tuiapp.trainers.contract.metrics import MAX_RANKS, STEP_TIME, TEST_ACCURACY, TEST_LOSS, evaluation_of
 from tuiapp.trainers.state import media
-from tuiapp.trainers.state.array_state import ArrayState
 from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.curves import MAX_CURVES
+from tuiapp.trainers.state.efficiency import totals_of
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.messages import (
     describe_checkpoint,
@@ -19,11 +19,10 @@ from tuiapp.trainers.state.messages import (
     describe_queued,
     describe_start,
 )
-from tuiapp.trainers.state.rank_state import MAX_NODES, NodeState, RankState
+from tuiapp.trainers.state.rank_state import MAX_NODES, ArrayState, NodeState, RankState
 from tuiapp.trainers.state.readings import MOST_GPUS, new_gpu
 from tuiapp.trainers.state.run_state import LogEntry, RunState, Stream
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.trainers.state.totals import totals_of
 
 MAX_ARRAYS = 512
 MAX_SOURCES = 16

@@ -22,7 +22,7 @@ class Kept(msgspec.Struct):
     def add(self, event: Media) -> None:
         gone = {event.file, *event.removed}
         self.left_out += event.left_out + len(event.removed)
-        self.files = [one for one in self.files if one.file not in gone]
+        self.files = [file for file in self.files if file.file not in gone]
         self.files.insert(bisect(self.files, _place(event), key=_place), event)
         if len(self.files) > 4 * MAX_FILES:
             # Of hundreds of ranks.
@@ -45,14 +45,14 @@ def go_back(named: dict[str, Kept], step: int, names: Collection[str] | None = N
     for name, kept in list(named.items()):
         if names is not None and name not in names:
             continue
-        kept.files = [one for one in kept.files if one.step <= step]
+        kept.files = [file for file in kept.files if file.step <= step]
         if not kept.files:
             del named[name]
 
 
 def steps_of(named: dict[str, Kept]) -> list[int]:
     """Returns the steps at which there is anything, ascending."""
-    return sorted({one.step for kept in named.values() for one in kept.files})
+    return sorted({file.step for kept in named.values() for file in kept.files})
 
 
 def shown_at(named: dict[str, Kept], step: int | None) -> list[Media]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tuiapp.trainers.config.datasets import labels_of
 from tuiapp.trainers.config.files import printable
-from tuiapp.trainers.config.learning_rate import started_rate_words
+from tuiapp.trainers.config.run_config import started_rate_words
 from tuiapp.trainers.contract.events import (
     Blemish,
     Checkpoint,
@@ -117,7 +117,7 @@ def describe_result(summary: Summary) -> str:
 
 def describe_blemishes(blemishes: Iterable[Blemish]) -> str:
     """What mars a run, in one line with its sign; "" for nothing."""
-    words = join_words(sanitize(one.text, 200) for one in blemishes)
+    words = join_words(sanitize(blemish.text, 200) for blemish in blemishes)
     return f"{BLEMISH} {words}" if words else ""
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from math import isnan
 
 from msgspec.structs import replace
 
-from tuiapp.trainers.contract.events import MAX_FIGURES, Figures, RunEnded, RunStarted, Summary
+from tuiapp.trainers.contract.events import MAX_FIGURES, Figures, RankFailed, RunEnded, RunStarted, Summary
 from tuiapp.trainers.contract.metrics import DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT, evaluation_of, loss_of, mean
 from tuiapp.trainers.contract.status import SCHEMA, End, Status
 from tuiapp.trainers.state.known_metrics import is_further
 from tuiapp.trainers.state.run_state import RunState
-from tuiapp.trainers.state.transient import looks_transient
 
 NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT)
 
@@ -44,14 +44,14 @@ def _without_config(begun: RunStarted) -> RunStarted:
 
 
 def _end(state: RunState, ended: RunEnded) -> End:
-    causes = [one for one in state.failures if one.rank == ended.failed_rank] or state.failures
+    causes = [failure for failure in state.failures if failure.rank == ended.failed_rank] or state.failures
     lost = {number for number, node in state.nodes.items() if node.status == "lost"}
     return End(
         status=ended.status,
         reason=ended.reason,
         time=ended.time,
         transient=any(map(looks_transient, causes)),
-        node_lost=any(one.lost and one.node in lost for one in causes),
+        node_lost=any(cause.lost and cause.node in lost for cause in causes),
     )
 
 
@@ -117,3 +117,23 @@ def _figures(state: RunState, name: str) -> Figures:
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or isnan(value) else value
+
+
+KILLED_FOR_MEMORY = "by the kernel's out-of-memory killer"
+"""How the hint of a `RankFailed` begins."""
+
+LOST_DEVICE = re.compile(
+    r"GPU is lost|fallen off the bus|uncorrectable ECC|NVLink error|hardware (stack )?error"
+    r"|device\(?s?\)? (is|are) busy or unavailable|unspecified launch failure|Xid",
+    re.IGNORECASE,
+)
+"""Found in what a framework says of a device that has failed.
+
+Source: https://docs.nvidia.com/cuda/cuda-runtime-api/, "cudaError_t".
+"""
+
+
+def looks_transient(cause: RankFailed) -> bool:
+    """Whether a rank failed for want of a device, of the host's memory, or of a node."""
+    said = "\n".join([cause.error, *cause.last_lines])
+    return cause.lost or cause.hint.startswith(KILLED_FOR_MEMORY) or bool(LOST_DEVICE.search(said))

@@ -157,7 +157,7 @@ def gpu_condition(gpu: GpuState, *, training: bool, ours: bool = True, others_wo
 
 
 def _foreign_users(gpu: GpuState) -> str:
-    users = {sanitize(one.user, 20) or "another process" for one in gpu.foreign_processes}
+    users = {sanitize(process.user, 20) or "another process" for process in gpu.foreign_processes}
     return ", ".join(sorted(users))
 
 

@@ -18,16 +18,15 @@ from tuiapp.trainers.config.division import node_of
 from tuiapp.trainers.config.mesh import devices_per_node
 from tuiapp.trainers.config.script_syntax import program_name
 from tuiapp.trainers.contract import events as ev
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.metrics import LOSS, TEST_SECONDS, evaluation_of
-from tuiapp.trainers.state.array_state import ArrayState, Device
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.state.blemishes import BlemishMeter, unaccepted
 from tuiapp.trainers.state.curves import Curves, SampledCurve
 from tuiapp.trainers.state.efficiency import EfficiencyMeter
 from tuiapp.trainers.state.history import Gaps
 from tuiapp.trainers.state.known_metrics import UTILIZATION, ordered
 from tuiapp.trainers.state.media import Kept
-from tuiapp.trainers.state.rank_state import NodeState, RankState
+from tuiapp.trainers.state.rank_state import ArrayState, Device, NodeState, RankState
 from tuiapp.trainers.state.readings import GpuState, HostHistory
 from tuiapp.trainers.state.text import format_duration, sanitize, without_directories
 from tuiapp.trainers.tasks.catalog import Task
@@ -184,7 +183,9 @@ class RunState:
         """
         reached = min((rank.step for rank in self.ranks.values()), default=0)
         resumed_from = self.started.resumed_from if self.started else 0
-        return sorted({*(one.step for one in self.checkpoints if one.step <= reached), resumed_from or 0})
+        return sorted(
+            {*(checkpoint.step for checkpoint in self.checkpoints if checkpoint.step <= reached), resumed_from or 0}
+        )
 
     @property
     def can_resume(self) -> bool:

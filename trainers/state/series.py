@@ -268,13 +268,13 @@ class Series:
 
 def not_finite(curves: Sequence[Series]) -> str:
     """Says how many values of curves are not finite, and whether one ends so; "" if all are finite."""
-    counts = [one.counts for one in curves if not one.is_finite]
+    counts = [curve.counts for curve in curves if not curve.is_finite]
     if not counts:
         return ""
-    whole = sum(sum(one.counts.values()) for one in curves)
+    whole = sum(sum(curve.counts.values()) for curve in curves)
     kinds = {kind: count for kind in ("NaN", "inf", "−inf") if (count := sum(one[kind] for one in counts))}
     words = [f"{count:,} of {whole:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items()]
-    if ends := [last for one in curves if (last := one.last) is not None and not np.isfinite(last)]:
+    if ends := [last for curve in curves if (last := curve.last) is not None and not np.isfinite(last)]:
         words.append(f"ends at {format_metric(ends[0])}")
     return ", ".join(words)
 

@@ -15,11 +15,10 @@ from tuiapp.trainers.config.catalog import BACKENDS, takes
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import SCHEMA, RunConfig, best_by
 from tuiapp.trainers.config.settings import current_settings
-from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import Blemish, Facts, Queued, RunStarted, Summary
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, Waiting, read_about, read_waiting
 from tuiapp.trainers.contract.status import Status
-from tuiapp.trainers.contract.waiting import Waiting, read_waiting
 from tuiapp.trainers.state.blemishes import unaccepted
 from tuiapp.trainers.state.messages import describe_place, describe_queued
 from tuiapp.trainers.state.status import config_of, describe_schema, journal_schema, known, read_config
@@ -210,7 +209,7 @@ def _read_config(run: RunDir, status: Status | None) -> tuple[RunConfig | None, 
     try:
         return config_of(run, status) if status else read_config(run), "", False
     except ConfigError as error:
-        return None, str(error), any(one.key == "schema" for one in error.problems)
+        return None, str(error), any(problem.key == "schema" for problem in error.problems)
     except OSError as error:
         return None, f"cannot read {run.config}: {error.strerror or error}", False
 

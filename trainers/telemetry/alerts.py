@@ -124,9 +124,9 @@ class Alerts:
         """A GPU that waits while others work may wait forever."""
         busy = sample.utilization_percent
         others = [
-            other.utilization_percent
-            for other in self._gpus.values()
-            if other.uuid != sample.uuid and other.utilization_percent is not None and sample.mono - other.mono < STEP_S
+            gpu.utilization_percent
+            for gpu in self._gpus.values()
+            if gpu.uuid != sample.uuid and gpu.utilization_percent is not None and sample.mono - gpu.mono < STEP_S
         ]
         if busy is None or not others:
             return []

@@ -13,7 +13,7 @@ from typing import Any
 from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.contract.events import Alert, DeviceSample
 from tuiapp.trainers.contract.metrics import is_number
-from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.host import Owners
 from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
 
 MIB = 2**20

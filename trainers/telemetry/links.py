@@ -12,7 +12,7 @@ import pynvml
 from msgspec.structs import replace
 
 from tuiapp.trainers.config.machine import Link
-from tuiapp.trainers.telemetry.nvidia_gpu import NVML_VALUE_TYPES, Question
+from tuiapp.trainers.telemetry.nvidia import NVML_VALUE_TYPES, Question
 
 BYTES_PER_LANE = {1: 250e6, 2: 500e6, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 32e9 / 8 * 128 / 130,
                   6: 64e9 / 8 * 242 / 256}  # fmt: skip

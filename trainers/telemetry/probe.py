@@ -16,12 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import pynvml
 
-from tuiapp.trainers.config.machine import Gpu, GpuReport
-from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.config.machine import VISIBLE, Gpu, GpuReport, choose
 from tuiapp.trainers.contract.gpu_leases import with_leases
-from tuiapp.trainers.telemetry.nvidia import NvmlSource
-from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
-from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.host import Owners
+from tuiapp.trainers.telemetry.nvidia import NvmlGpu, NvmlSource
 from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
 
 SHOWN = 40

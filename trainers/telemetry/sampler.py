@@ -19,9 +19,8 @@ import psutil
 from tuiapp.trainers.contract.events import DeviceSample, Event, RankSample, TelemetrySource, encode
 from tuiapp.trainers.telemetry.amd import AmdSource
 from tuiapp.trainers.telemetry.handover import Handover, SamplerConfig
-from tuiapp.trainers.telemetry.host import HostSampler, RankSampler
+from tuiapp.trainers.telemetry.host import HostSampler, Owners, RankSampler
 from tuiapp.trainers.telemetry.nvidia import NvmlSource
-from tuiapp.trainers.telemetry.owners import Owners
 from tuiapp.trainers.telemetry.source import EnergyCount, Gpu, Source, SourceError
 
 T = TypeVar("T")
@@ -108,7 +107,7 @@ class Sampler:
             sources.append(NvmlSource(order.gpus, owners, energy))
         if order.gpus == "all" and AmdSource.installed():
             sources.append(AmdSource(owners, energy))
-        self._sources = [Guarded(one, handover, order.left_alone.get(one.name, 0.0)) for one in sources]
+        self._sources = [Guarded(source, handover, order.left_alone.get(source.name, 0.0)) for source in sources]
         self._sending = threading.Lock()
         self._gpus_due = threading.Event()
         self._start_rates()

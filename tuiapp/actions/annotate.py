@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tuiapp.actions.action import Outcome
-from tuiapp.trainers.contract.about import About, Change, change_about, read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, Change, change_about, read_about
 from tuiapp.trainers.state.summary import summarise
 
 
@@ -16,8 +16,8 @@ def in_common(runs: Sequence[RunDir]) -> tuple[About, list[str]]:
     found = [read_about(run) for run in runs]
     (about, *others), damaged = [one for one, _ in found], [words for _, words in found if words]
     if others:
-        tags = tuple(tag for tag in about.tags if all(tag in one.tags for one in others))
-        about = About(tags=tags, group=about.group if all(one.group == about.group for one in others) else "")
+        tags = tuple(tag for tag in about.tags if all(tag in other.tags for other in others))
+        about = About(tags=tags, group=about.group if all(other.group == about.group for other in others) else "")
     return about, damaged
 
 
@@ -25,7 +25,7 @@ def do(runs: Sequence[RunDir], change: Change, *, accepts: bool = False) -> Outc
     """Changes what runs are called, and accepts what mars them. Raises AboutError."""
     outcome = Outcome()
     for run in runs:
-        accepted = tuple(one.kind for one in summarise(run).blemishes) if accepts else ()
+        accepted = tuple(blemish.kind for blemish in summarise(run).blemishes) if accepts else ()
         change_about(run, replace(change, accepted=accepted))
         outcome.done.append(run)
     return outcome

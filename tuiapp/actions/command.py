@@ -1,4 +1,4 @@
-"""Commands to a live run: through its mailbox, or else by a signal to its supervisor.
+"""Commands to a live run: through its about, or else by a signal to its supervisor.
 
 A full disk, an exhausted quota or a read-only file system prevents a file in the mailbox; on the supervisor's machine a
 signal still gets through.
@@ -12,20 +12,20 @@ import socket
 from collections.abc import Iterable
 
 from tuiapp.actions.action import ActionError, Outcome
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.lock import Liveness, LockNote
 from tuiapp.trainers.contract.process_identity import machine, send_signal
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import read_only_reason
 
-SIGNALS: dict[mailbox.Command, signal.Signals] = {
+SIGNALS: dict[sidecars.Command, signal.Signals] = {
     "stop": signal.SIGTERM,
     "stop-now": signal.SIGQUIT,
     "checkpoint": signal.SIGUSR1,
 }
 
 
-def request(runs: Iterable[RunDir], command: mailbox.Command, steps: int = 0) -> Outcome:
+def request(runs: Iterable[RunDir], command: sidecars.Command, steps: int = 0) -> Outcome:
     """Sends a command to runs, as `send` to each."""
     outcome = Outcome()
     for run in runs:
@@ -41,7 +41,7 @@ def request(runs: Iterable[RunDir], command: mailbox.Command, steps: int = 0) ->
     return outcome
 
 
-def send(run: RunDir, command: mailbox.Command, known: LockNote | None = None, steps: int = 0) -> str:
+def send(run: RunDir, command: sidecars.Command, known: LockNote | None = None, steps: int = 0) -> str:
     """Sends a command to a run, whose last known lock note is `known`; raises `ActionError` if it cannot.
 
     `steps` are those that "profile" is about.
@@ -52,7 +52,7 @@ def send(run: RunDir, command: mailbox.Command, known: LockNote | None = None, s
         if os.path.lexists(run.waits) and _command_waiting(run, command):
             return ""
         try:
-            mailbox.send(run.commands, command, steps)
+            sidecars.send_command(run.commands, command, steps)
         except OSError as error:
             return _signal(run, command, known, f"{run.commands} cannot be written ({error.strerror})")
     except _BlockedError as error:
@@ -64,7 +64,7 @@ class _BlockedError(Exception):
     """Why a command cannot be sent."""
 
 
-def _command_waiting(run: RunDir, command: mailbox.Command) -> bool:
+def _command_waiting(run: RunDir, command: sidecars.Command) -> bool:
     """Stops a run that waits in the queue, or is just being started: nobody reads its mailbox.
 
     Returns False if it has begun.
@@ -84,7 +84,7 @@ def _command_waiting(run: RunDir, command: mailbox.Command) -> bool:
     return True
 
 
-def _signal(run: RunDir, command: mailbox.Command, known: LockNote | None, blocked: str) -> str:
+def _signal(run: RunDir, command: sidecars.Command, known: LockNote | None, blocked: str) -> str:
     if command not in SIGNALS:
         raise _BlockedError(f"{blocked}.")
     note, number, seen = run.lock_note(), SIGNALS[command], run.liveness()

@@ -14,8 +14,8 @@ from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.plan import make_plan, read_plan
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.contract.sidecars import Change, change_about
 from tuiapp.trainers.launch import Resumed, resume
 from tuiapp.trainers.state.resume_point import NO_CHECKPOINT, NOT_ENDED, resume_point
 from tuiapp.trainers.state.run_state import RunState, has_more

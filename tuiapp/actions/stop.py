@@ -65,9 +65,9 @@ def question(runs: Sequence[Stoppable], *, again: bool = False, others: int = 0)
         answers = NOW
     else:
         how = "Each saves a checkpoint after the step that its ranks agree on, and ends."
-        if any(one.grace_s is not None for one in runs):
+        if any(run.grace_s is not None for run in runs):
             how += " A script that does not ask should_stop() gets SIGTERM."
-        if any(one.waits for one in runs):
+        if any(run.waits for run in runs):
             how += " One that is queued does not start."
         answers = [("stop", "Stop them", "warning"), RUN_ON]
     return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{_names(runs)}\n \n{how}{rest}", answers)
@@ -102,7 +102,7 @@ def ended(runs: Sequence[Stoppable]) -> Question:
 
 
 def _names(runs: Sequence[Stoppable]) -> str:
-    return some([one.title for one in runs])
+    return some([run.title for run in runs])
 
 
 def do(runs: Sequence[RunDir], *, now: bool = False) -> Outcome:

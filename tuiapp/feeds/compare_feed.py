@@ -6,7 +6,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuiapp.feeds.polling import PollingThread
+from tuiapp.library.in_thread import PollingThread
 from tuiapp.trainers.contract.events import AnyEvent, Facts
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
@@ -43,7 +43,7 @@ class CompareFeed(PollingThread):
         """`listed`: a list knows what else there is of the runs, and says it with `show`."""
         super().__init__("compare-feed")
         self._listed = listed
-        self.runs: Sequence[Compared] = [Compared(info, place) for place, info in enumerate(runs)]
+        self.runs: Sequence[Compared] = [Compared(info, index) for index, info in enumerate(runs)]
         """Replaced, never changed."""
         self.lock = threading.Lock()  # held while curves are read
         self.version = 0  # grows with every change

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from textual.app import App
 from textual.screen import ModalScreen
 
-from tuiapp.feeds.polling import PollingThread
+from tuiapp.library.in_thread import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.config.settings import Settings
 from tuiapp.trainers.contract.rundir import RunDir

@@ -8,13 +8,13 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from tuiapp.feeds.polling import PollingThread
+from tuiapp.library.in_thread import PollingThread
 from tuiapp.library.liveness import LivenessProbe
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import to_toml_values
-from tuiapp.trainers.contract.about import About, read_about
 from tuiapp.trainers.contract.events import AnyEvent, Queued, RunEnded, RunStarted
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, read_about
 from tuiapp.trainers.state.follow import CHECK_EVERY_S, follow
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.snapshot import load_to_watch

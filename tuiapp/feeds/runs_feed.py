@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tuiapp.feeds.polling import PollingThread
+from tuiapp.library.in_thread import PollingThread
 from tuiapp.library.liveness import keep_searched
 from tuiapp.library.run_index import POLL_S, RunIndex
 from tuiapp.trainers.experiments.queue import start_keeper

@@ -57,7 +57,7 @@ def compacted(journal: Path) -> Iterator[bytes]:
         if isinstance(event, RunStarted):
             joiner.begin(event)
         if isinstance(event, RunEnded) and number == end and (found := joiner.blemishes()):
-            others = [one for one in event.summary.blemishes if one.kind != found[0].kind]
+            others = [blemish for blemish in event.summary.blemishes if blemish.kind != found[0].kind]
             line = encode(replace(event, summary=replace(event.summary, blemishes=others + found)))
         yield line
     yield from joiner.flush()
@@ -118,7 +118,7 @@ class _Joiner:
         self._begun.clear()
 
     def blemishes(self) -> list[Blemish]:
-        return [one for one in self._meter.blemishes(0, 0.0) if one.kind == "joined"]
+        return [blemish for blemish in self._meter.blemishes(0, 0.0) if blemish.kind == "joined"]
 
     def add(self, event: Metrics, line: bytes) -> Iterator[bytes]:
         key = event.rank, tuple(event.values)

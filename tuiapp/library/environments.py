@@ -159,7 +159,9 @@ def remove(name: str) -> Path:
     """Removes an environment; returns its directory. Raises CreateError if there is none, or if it is used."""
     directory = environments_dir() / name
     if name not in RECIPES or not os.path.exists(directory):
-        there = ", ".join(one for one in RECIPES if os.path.exists(environments_dir() / one / COMPLETE)) or "none"
+        there = (
+            ", ".join(recipe for recipe in RECIPES if os.path.exists(environments_dir() / recipe / COMPLETE)) or "none"
+        )
         raise CreateError(f"There is no environment {name!r} in {environments_dir()}; there are: {there}.")
     with _alone(name):
         _check_not_used(directory)

@@ -9,10 +9,15 @@ import secrets
 import shutil
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tuiapp.library.exporters import EXPORTERS, NO_METRICS, What, names_of
+from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.snapshot import read_run
+from tuiapp.trainers.state.summary import RunInfo, summarise
+from tuiapp.view.run_values import known_values
 
 
 class ExportError(Exception):
@@ -131,3 +136,15 @@ def _rename_file(temporary: Path, target: Path, *, force: bool) -> None:
         else:
             return
     os.replace(temporary, target)
+
+
+def with_facts(info: RunInfo) -> RunInfo:
+    """Completes what a script says of its run, of which a summary reads only the ends of the journal."""
+    if not info.is_readable or (info.config is not None and BACKENDS[info.config.backend].builtin):
+        return info
+    return replace(info, facts=read_run(info.directory).facts)
+
+
+def config_of(run: RunDir) -> dict[str, object]:
+    """A run's configuration: the keys that it uses, and what its script says of it."""
+    return known_values(with_facts(summarise(run)))

@@ -110,7 +110,7 @@ def weights_path(value: str, runs_dir: Path) -> str:
 
     Raises UnknownRunError.
     """
-    from tuiapp.trainers.contract.weight_files import ENDING, INDEX_ENDING
+    from tuiapp.trainers.contract.manifest import ENDING, INDEX_ENDING
 
     if not value or os.sep in value or value in (".", "..") or value.endswith((ENDING, INDEX_ENDING)):
         return str(Path(os.path.expanduser(value)).absolute()) if value else ""

@@ -80,7 +80,7 @@ def presets_dir() -> Path:
 
 def list_presets() -> list[Preset]:
     """Returns the user's presets, then the built-in ones, those for beginners first; each sorted by name."""
-    order = {name: place for place, name in enumerate(AT_HAND)}
+    order = {name: index for index, name in enumerate(AT_HAND)}
     files = sorted(BUILTIN_DIR.glob("*.toml"), key=lambda path: (order.get(path.stem, len(order)), path.stem))
     builtin = [_load(path, builtin=True) for path in files]
     try:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import read_about
 from tuiapp.trainers.launch.processes import SUPERVISOR_MODULE
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.devices.processes import Seen

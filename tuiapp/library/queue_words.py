@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import DAMAGED, Waiting, find_waiting
+from tuiapp.trainers.contract.sidecars import DAMAGED, Waiting, find_waiting
 from tuiapp.trainers.experiments.pace import Cost
 from tuiapp.trainers.experiments.queue import Outlook, keeper_trouble, outlook
 from tuiapp.trainers.state.summary import RunInfo
@@ -27,10 +27,10 @@ def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
         trouble[directory] = queue_trouble(directory)
     queue.sort(key=lambda info: (info.waiting.rank if info.waiting else (), info.directory.run_id))
     found = {}
-    for place, info in enumerate(queue, start=1):
+    for index, info in enumerate(queue, start=1):
         run = info.directory
         words = why_it_waits(info.waiting, seen.get(run.run_id), trouble[run.path.parent]) or info.reason
-        found[run] = replace(info, place=place, reason=words)
+        found[run] = replace(info, place=index, reason=words)
     return [found.get(info.directory, info) for info in infos]
 
 

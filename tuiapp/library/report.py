@@ -85,7 +85,7 @@ class Reported:
     @property
     def alerts(self) -> list[Alert]:
         """The last warnings and errors."""
-        return [one for one in self.state.alerts if one.severity != "info" and not one.ended][-MAX_ALERTS:]
+        return [alert for alert in self.state.alerts if alert.severity != "info" and not alert.ended][-MAX_ALERTS:]
 
     @property
     def failure(self) -> tuple[str, list[str]] | None:
@@ -115,7 +115,7 @@ class Reported:
 
 def read_runs(runs: Sequence[RunDir]) -> list[Reported]:
     """Reads runs for a report, in order."""
-    return [_read(place, run) for place, run in enumerate(runs)]
+    return [_read(index, run) for index, run in enumerate(runs)]
 
 
 def _read(place: int, run: RunDir) -> Reported:
@@ -163,7 +163,7 @@ def turned(rows: Rows, heads: Sequence[str]) -> tuple[Rows, Sequence[str]]:
     """Returns a table and its headings, with a row for each run where they are many."""
     if len(heads) <= MOST_BESIDE or not rows:
         return rows, heads
-    found = [(head, tuple(values[place] for _, values in rows)) for place, head in enumerate(heads)]
+    found = [(head, tuple(values[index] for _, values in rows)) for index, head in enumerate(heads)]
     return found, [name for name, _ in rows]
 
 
@@ -186,8 +186,8 @@ def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:
     unset = frozenset[str].intersection(*(default_keys(run.info) for run in runs))
     values = [known_values(run.info) for run in runs]
     differing, same, defaults = Rows(), Rows(), Rows()
-    for key in dict.fromkeys(key for known in values for key in known):
-        texts = tuple(sanitize(value_text(known.get(key)), 300) or NOT_SET for known in values)
+    for key in dict.fromkeys(key for value in values for key in value):
+        texts = tuple(sanitize(value_text(value.get(key)), 300) or NOT_SET for value in values)
         if {*texts} == {NOT_SET} and key in OPTIONS and not OPTIONS[key].default:
             continue
         kind = differing if len(set(texts)) > 1 else defaults if key in unset else same

@@ -165,5 +165,5 @@ def _failure(run: Reported, alone: bool) -> str:
 
 
 def _alerts(run: Reported, alone: bool) -> str:
-    lines = [f"<li>{format_clock(one.time)} {escape(sanitize(one.text))}</li>" for one in run.alerts]
+    lines = [f"<li>{format_clock(alert.time)} {escape(sanitize(alert.text))}</li>" for alert in run.alerts]
     return _section(f"Alerts{_of(run, alone)}", f"<ul>{''.join(lines)}</ul>" if lines else "")

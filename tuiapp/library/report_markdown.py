@@ -49,7 +49,7 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
     parts += ["## Environment", _table(environment_rows(runs), letters)]
     for run in runs:
         if run.alerts:
-            lines = [f"- {format_clock(one.time)} {_text(sanitize(one.text))}" for one in run.alerts]
+            lines = [f"- {format_clock(alert.time)} {_text(sanitize(alert.text))}" for alert in run.alerts]
             parts += [f"## Alerts{_of(run, alone)}", "\n".join(lines)]
     return "\n\n".join(part for part in [*parts, f"Written {_text(written)}."] if part) + "\n"
 

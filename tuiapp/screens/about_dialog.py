@@ -15,14 +15,14 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import perform, tell
 from tuiapp.screens.dialog import Form
 from tuiapp.terminal.patience import patiently
-from tuiapp.trainers.contract.about import (
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import (
     MAX_NAME_CHARACTERS,
     About,
     AboutError,
     Change,
     split_tags,
 )
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.text import plural, sanitize
 
 

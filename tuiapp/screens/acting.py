@@ -14,11 +14,11 @@ from tuiapp.actions.resume import Refused, Resumable, Resumer
 from tuiapp.actions.stop import Stoppable
 from tuiapp.library.export import ExportError
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.terminal.patience import patiently
 from tuiapp.trainers.config.machine import inspect_machine
-from tuiapp.trainers.contract.about import AboutError
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import AboutError
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import plural, sanitize_lines
 
@@ -69,7 +69,7 @@ async def ask_stop(
     """
 
     def live() -> list[Stoppable]:
-        return [one for one in runs if is_live(one.run)]
+        return [run for run in runs if is_live(run.run)]
 
     def question() -> Question:
         left = live()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 
@@ -14,8 +15,10 @@ from tuiapp.screens.charts import RunCharts
 from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.metrics import EPOCH
 from tuiapp.trainers.state.run_state import Fault, RunState, Topic
+from tuiapp.view.epochs import epoch_columns
+from tuiapp.view.table import plain_table, told
+from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.device_panel import DevicePanel
-from tuiapp.widgets.epochs_panel import EpochsPanel
 from tuiapp.widgets.failure_panel import FailurePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.media_panel import MediaPanel
@@ -23,6 +26,22 @@ from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.predictions_panel import PredictionsPanel
 from tuiapp.widgets.rank_table import RankTable
 from tuiapp.widgets.sharding_map import ShardingMap
+from tuiapp.widgets.text_view import TextPanel
+
+MOST_ROWS = 500
+"""Drawn at each change; `tuiapp show --all` and exports have all."""
+
+
+class EpochsPanel(TextPanel):
+    WAITING = "no step has been reported yet"
+
+    def lines(self, state: RunState, width: int) -> list[Content]:
+        rows = state.curves.last_epochs(MOST_ROWS)[::-1] if self.display else []
+        if not rows:
+            return []
+        heading, *lines = plain_table(told(epoch_columns(state.curves.names), rows), rows, width)
+        return [Content.styled(heading, MUTED), *(Content(line) for line in lines)]
+
 
 LEAST_HEIGHT = 30
 """From this height on, and from `LEAST_WIDTH`, there is room for more than one panel."""

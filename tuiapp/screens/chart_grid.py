@@ -9,23 +9,82 @@ from functools import partial
 from itertools import zip_longest
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.geometry import Size
 from textual.message import Message
+from textual.timer import Timer
+from textual.widget import Widget
 
-from tuiapp.library.chart_view import MOST_NAMES
-from tuiapp.screens.chart_memory import ChartMemory
+from tuiapp.library.chart_view import MOST_NAMES, change_view, read_view, view_path
 from tuiapp.screens.pickers import MetricList, Pins
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.state.known_metrics import UTILIZATION, first_choice, metric
 from tuiapp.trainers.state.series import SMOOTHINGS
+from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.chart_words import KEYS
 from tuiapp.view.heat import LEAST_MEMBERS
 from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
+
+SAVE_S = 1.0
+"""Between the last change and its writing."""
+
+
+class ChartMemory:
+    """Reads the view once, and writes changes in a thread: a slow home directory must not delay a key."""
+
+    def __init__(self, charts: Widget, *, title: str = "Charts") -> None:
+        """`title` says whose settings they are."""
+        self._charts, self._title = charts, title
+        self.view, self._problem = read_view()
+        self._changes: dict[str, object] = {}
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Reports a damaged file."""
+        if self._problem:
+            self._report(f"Cannot read {view_path()}: {self._problem}. {self._title} have their defaults.")
+
+    def keep(self, **settings: object) -> None:
+        """Writes those settings of `ChartView` that have changed, in a moment."""
+        changes = {name: value for name, value in settings.items() if getattr(self.view, name) != value}
+        if not changes:
+            return
+        self.view = msgspec.structs.replace(self.view, **changes)
+        self._changes |= changes
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self._charts.set_timer(SAVE_S, self._begin_saving)
+
+    def close(self) -> None:
+        """Writes what is not written yet."""
+        changes, self._changes = self._changes, {}
+        if changes and (problem := _save(changes)):
+            self._report(problem)
+
+    def _begin_saving(self) -> None:
+        changes, self._changes = self._changes, {}
+        self._charts.run_worker(partial(self._save_in_thread, changes), thread=True)
+
+    def _save_in_thread(self, changes: dict[str, object]) -> None:
+        if problem := _save(changes):
+            self._charts.app.call_from_thread(self._report, problem)
+
+    def _report(self, words: str) -> None:
+        self._charts.app.notify(sanitize(words), title=self._title, severity="warning", markup=False)
+
+
+def _save(changes: dict[str, object]) -> str:
+    try:
+        change_view(changes)
+    except OSError as error:
+        return f"Cannot write {view_path()}: {error.strerror or error}. These settings are not kept."
+    return ""
+
 
 TICK_S = 3.0
 """Interval at which charts are drawn that had news but were not due yet."""
@@ -131,8 +190,8 @@ class ChartGrid(Container, Generic[Panel]):
         self.styles.grid_size_columns, self.styles.grid_size_rows = columns, rows
         if (missing := len(names) - len(self.panels)) > 0:
             self.mount_all([self._add() for _ in range(missing)])
-        for place, (panel, name) in enumerate(zip_longest(self.panels, names)):
-            panel.display = name is not None or not place
+        for index, (panel, name) in enumerate(zip_longest(self.panels, names)):
+            panel.display = name is not None or not index
             if name is not None:
                 kept = {"form": self.memory.view.forms.get(name)} if self._remembers else {}
                 panel.change(metric=name, **kept)
@@ -180,9 +239,9 @@ class ChartGrid(Container, Generic[Panel]):
         for panel in self.panels:
             panel.beside = shown
         due = [panel for panel in self.panels if panel.is_due]
-        for place, panel in enumerate(due, start=1):
+        for index, panel in enumerate(due, start=1):
             panel.draw()
-            if time.monotonic() > until and place < len(due):
+            if time.monotonic() > until and index < len(due):
                 # In between, what is drawn is painted, and keys are served.
                 self._waits = True
                 self.call_after_refresh(self._draw_others)

@@ -13,9 +13,9 @@ from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import BAND, Chart, ChartOptions, axis_of, build_chart, build_comparison
 from tuiapp.view.groups import range_words
-from tuiapp.view.palette import letter_of, series_color
+from tuiapp.view.marks import letter_of, series_color
 from tuiapp.view.run_list import brief
-from tuiapp.widgets.chart_legend import legend, why_empty
+from tuiapp.widgets.chart_panel import legend, why_empty
 from tuiapp.widgets.colors import BAND_COLOR
 from tuiapp.widgets.run_header import state_words
 
@@ -192,7 +192,7 @@ class ComparisonSource:
             texts = _shortened([*names.values()], room)
             if not any(texts):
                 letters = [(letter_of(one), series_color(one, dark=dark)) for one in names if one not in self.hidden]
-                return Content(" ").join([Content.styled(*one) for one in letters])
+                return Content(" ").join([Content.styled(*letter) for letter in letters])
         else:
             texts = self.values(chart, cursor, options.metric)
         shown = [

@@ -179,7 +179,7 @@ class RunCharts(ChartGrid[ChartPanel]):
         before = [one for one in self.pinned if one != event.name]
         place = before.index(former) if former in before else len(before)
         self._pin([*before[:place], event.name, *before[place + (former in before) :]])
-        shown = next((one for one in self.panels[1:] if one.display and one.options.metric == event.name), None)
+        shown = next((panel for panel in self.panels[1:] if panel.display and panel.options.metric == event.name), None)
         if shown is not None:
             shown.focus()
 

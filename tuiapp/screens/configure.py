@@ -19,24 +19,23 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
+from tuiapp.library.chart_view import form_path, last_form, read_last_form, write_last_form
 from tuiapp.library.environments import find_environments, inspect_environments
 from tuiapp.library.find import UnknownRunError, weights_path
 from tuiapp.library.in_thread import in_thread
-from tuiapp.library.last_form import form_path, last_form, read_last_form, write_last_form
 from tuiapp.library.presets import MY_SCRIPT, Preset, list_presets
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched, SweepQueued
 from tuiapp.terminal.resize import ResizeLoopFix
 from tuiapp.trainers.config.catalog import BACKENDS
-from tuiapp.trainers.config.cuda_builds import suits_newest
-from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.machine import Machine, inspect_machine, suits_newest
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.placement import place
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.settings import read_settings
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.experiments.study import Study
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import plural, sanitize
@@ -255,12 +254,12 @@ class ConfigureScreen(ResizeLoopFix[None]):
     async def on_choice_input_unavailable_chosen(self, event: ChoiceInput.UnavailableChosen) -> None:
         """Offers to make the environment of a backend that has none, and chooses the backend when it is there."""
         event.stop()
-        found = next(one for one in find_environments() if one.backend == event.value)
+        found = next(environment for environment in find_environments() if environment.backend == event.value)
         if found.interpreter.origin == "settings":
             self.notify(sanitize(found.unavailable), title=event.value, severity="error", markup=False)
             return
         # Imported late: few need it.
-        from tuiapp.screens.environment_dialog import EnvironmentDialog
+        from tuiapp.screens.preset_dialogs import EnvironmentDialog
 
         dialog = EnvironmentDialog(
             BACKENDS[event.value].framework,
@@ -405,7 +404,9 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._presets = _with_script(list_presets())
         name = loaded or (self._preset.name if self._preset else "")
         run = self._preset if self._preset and self._preset.is_run and not loaded else None
-        self._rebase(run or next((one for one in self._presets if one.name == name and one.config), None), cursor)
+        self._rebase(
+            run or next((preset for preset in self._presets if preset.name == name and preset.config), None), cursor
+        )
 
     def _rebase(self, preset: Preset | None, cursor: str = "") -> None:
         """Compares the form with another preset, or with the defaults."""
@@ -502,7 +503,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 def _with_script(presets: Sequence[Preset]) -> list[Preset]:
     """Returns the user's presets, which are found first by a name, the user's script, and the built-in ones."""
-    own = [one for one in presets if not one.builtin]
+    own = [preset for preset in presets if not preset.builtin]
     return [*own, MY_SCRIPT, *presets[len(own) :]]
 
 
@@ -552,6 +553,6 @@ def inspect_for(screen: ConfigureScreen) -> None:
     # The program and its event loop may have ended meanwhile.
     with contextlib.suppress(RuntimeError):
         screen.call_later(screen.take_machine, machine, problem)
-        if any(one.installed is None for one in find_environments()):
+        if any(environment.installed is None for environment in find_environments()):
             inspect_environments()
             screen.call_later(screen.take_environments)

@@ -58,7 +58,7 @@ class DevicesScreen(CoveredScreenFix[None]):
     async def action_end(self) -> None:
         """Asks which of the processes listed to end, and how."""
         # Imported late: few need them.
-        from tuiapp.screens.confirm import Choice
+        from tuiapp.screens.dialog import Choice
         from tuiapp.screens.pickers import ProcessList
 
         listed = self.query_one(DevicePanel).processes

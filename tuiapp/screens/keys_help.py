@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from textual import events
+from textual import actions, events
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -16,6 +16,7 @@ from textual.widgets import Static
 
 from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.palette import own_bindings
+from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.trainers.state.text import fit
 
 KEY_CELLS, WORDS_CELLS = 11, 23
@@ -117,3 +118,30 @@ def _group(title: str, entries: Iterable[tuple[str, str]], columns: int) -> Cont
         for row in range(lines)
     ]
     return Content("\n").join([Content.styled(title, "bold $text-primary"), *rows])
+
+
+T = TypeVar("T")
+
+
+class RefusingScreen(CoveredScreenFix[T]):
+    """A screen whose footer and list of keys have only what can be used; the other keys say what they lack."""
+
+    def why_not(self, action: str, *parameters: object) -> str:
+        """Returns why an action of the screen cannot be used now, in a sentence; "" if it can."""
+        raise NotImplementedError
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return not self.why_not(action, *parameters)
+
+    def on_key(self, event: events.Key) -> None:
+        """Says why the key does nothing; it comes here before any binding is looked up."""
+        bindings = self._bindings.key_to_bindings.get(event.key, ())
+        asked = [
+            (name, given)
+            for namespace, name, given in (actions.parse(binding.action) for binding in bindings)
+            if not namespace
+        ]
+        why = next((why for name, given in asked if (why := self.why_not(name, *given))), "")
+        # A widget in focus, or the program, may use the same key.
+        if why and event.key not in self.active_bindings:
+            self.notify(why, markup=False)

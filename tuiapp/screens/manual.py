@@ -67,10 +67,10 @@ class ManualScreen(CoveredScreenFix[None]):
         else:
             # The pages, and of the present one its sections.
             found = [
-                one
+                section
                 for topic in manual.TOPICS
-                for one in manual.sections(topic)
-                if topic == self.topic or not one.anchor
+                for section in manual.sections(topic)
+                if topic == self.topic or not section.anchor
             ]
         contents = self.query_one(OptionList)
         contents.clear_options()
@@ -82,7 +82,7 @@ class ManualScreen(CoveredScreenFix[None]):
         )
         if not found:
             contents.add_option(Option("No page has these words.", disabled=True))
-        here = [place for place, one in enumerate(found) if one.topic == self.topic]
+        here = [index for index, one in enumerate(found) if one.topic == self.topic]
         contents.highlighted = 0 if words.strip() and found else here[0] if here else None
 
     @on(Input.Submitted)

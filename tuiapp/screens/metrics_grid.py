@@ -16,8 +16,8 @@ from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from tuiapp.screens.chart_grid import FAR_CELLS, ChartGrid, Layout, chart_keys
+from tuiapp.screens.keys_help import RefusingScreen
 from tuiapp.screens.pickers import MAX_NAME, Pins
-from tuiapp.screens.refusals import RefusingScreen
 from tuiapp.trainers.state.known_metrics import by_importance, grouped, metric
 from tuiapp.trainers.state.objective import Objective, suggested
 from tuiapp.trainers.state.run_state import Topic
@@ -25,8 +25,7 @@ from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.chart_words import setting_words
 from tuiapp.view.grid import Pages
-from tuiapp.widgets.chart_legend import line_of
-from tuiapp.widgets.chart_panel import ChartSource
+from tuiapp.widgets.chart_panel import ChartSource, line_of
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.steady_footer import SteadyFooter

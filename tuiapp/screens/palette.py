@@ -52,13 +52,13 @@ class Palette(Picker[None]):
         room = min(WIDTH, self.app.size.width) - FRAME_CELLS
         matcher = Matcher(search, match_style=Style(bold=True, underline=True))
         found: list[tuple[bool, float, Option]] = []
-        for place, (name, key, _, _) in enumerate(self._commands):
+        for index, (name, key, _, _) in enumerate(self._commands):
             score = matcher.match(name) if search else 1.0
             if score > 0:
                 gap = " " * max(1, room - cell_len(name) - cell_len(key))
                 line = Content.assemble(matcher.highlight(name) if search else name, gap, key)
                 begins = name.casefold().startswith(search.casefold())
-                found.append((not begins, -score, Option(line, id=str(place))))
+                found.append((not begins, -score, Option(line, id=str(index))))
         options = [option for *_, option in sorted(found, key=lambda one: one[:2])]
         return (options, 0) if options else ([Option("No action has this name.", disabled=True)], None)
 

@@ -110,7 +110,7 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
         return []
     known = {bound.name for bound in bindings()}
     unknown = [Problem(f"keys.{name}", f"unknown action.{suggest(name, known)}") for name in keys if name not in known]
-    return [*unknown, *(problem for name, given in keys.items() for problem in check_key_names(name, given))]
+    return [*unknown, *(problem for name, key in keys.items() for problem in check_key_names(name, key))]
 
 
 def check_key_names(name: str, keys: str) -> list[Problem]:

@@ -19,7 +19,7 @@ from tuiapp.terminal.covered_screen import CoveredScreenFix
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.run_state import RunState, Topic
 from tuiapp.trainers.state.text import plural
-from tuiapp.view.palette import series_color
+from tuiapp.view.marks import series_color
 from tuiapp.view.profile import GLYPHS, latest, lines
 from tuiapp.widgets.steady_footer import SteadyFooter
 
@@ -75,11 +75,11 @@ class ProfileScreen(CoveredScreenFix[None]):
         told = lines(found, self.size.width - 6, self._rank) if found else ()
         content = Content("\n".join((self._standing(bool(found)), "", *told)).strip())
         dark = self.app.current_theme.dark
-        for place, glyph in enumerate(GLYPHS.values()):
+        for index, glyph in enumerate(GLYPHS.values()):
             for run in re.finditer(rf"{re.escape(glyph)}+", content.plain):
                 # A point between words is no bar.
                 if glyph != "·" or content.plain[run.start() - 1] in GLYPHS.values() or len(run.group()) > 1:
-                    content = content.stylize(series_color(place, dark=dark), run.start(), run.end())
+                    content = content.stylize(series_color(index, dark=dark), run.start(), run.end())
         self.query_one("#profile", Static).update(content)
 
     def _standing(self, found: bool) -> str:

@@ -52,10 +52,10 @@ class ResumeDialog(Form[Wanted | None]):
         self, title: str, runs: Sequence[Resumable], machine: Machine, refused: Sequence[tuple[str, str]] = ()
     ) -> None:
         """`refused` has the names of further runs, each with why it cannot go on."""
-        scripts = all(one.step is None for one in runs)
+        scripts = all(run.step is None for run in runs)
         super().__init__(title, "Start again" if scripts else "Resume")
         self._runs, self._machine, self._refused = runs, machine, refused
-        self._own = [to_texts(one.config) for one in runs]
+        self._own = [to_texts(run.config) for run in runs]
         first, *others = self._own
         self._differ = [key for key in first if any(other[key] != first[key] for other in others)]
         self._texts = {key: "" if key in self._differ else first[key] for key in first if self._has_field(key)}
@@ -80,8 +80,8 @@ class ResumeDialog(Form[Wanted | None]):
         """Returns what each run's configuration would be."""
         given = {key: text for key, text in self._texts.items() if text != self._agreed.get(key)}
         return [
-            examine({**own, **given}, one.config, self._machine, resumes=True)
-            for one, own in zip(self._runs, self._own, strict=True)
+            examine({**own, **given}, run.config, self._machine, resumes=True)
+            for run, own in zip(self._runs, self._own, strict=True)
         ]
 
     def fields(self) -> ComposeResult:
@@ -121,7 +121,7 @@ class ResumeDialog(Form[Wanted | None]):
             who.update(Content("\n").join(map(Content, self._who())))
 
     def _faults(self) -> list[str]:
-        return [_fault(one, draft) for one, draft in zip(self._runs, self._drafts, strict=True)]
+        return [_fault(run, draft) for run, draft in zip(self._runs, self._drafts, strict=True)]
 
     def fault(self) -> str:
         faults = self._faults()

@@ -27,7 +27,7 @@ from tuiapp.screens.arrangement import LEAST_HEIGHT, PANELS, WIDE, Arrangement, 
 from tuiapp.screens.chart_grid import chart_keys
 from tuiapp.screens.chart_sources import RunSource
 from tuiapp.screens.charts import LEAST_WIDTH, RunCharts
-from tuiapp.screens.refusals import RefusingScreen
+from tuiapp.screens.keys_help import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.patience import patiently
@@ -37,15 +37,13 @@ from tuiapp.trainers.state.run_state import RunState, Topic
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import join_words, sanitize
 from tuiapp.view.grid import Pages
-from tuiapp.widgets.alert_strip import AlertStrip
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.media_panel import MediaPanel
 from tuiapp.widgets.node_scroll import NodeScroll
 from tuiapp.widgets.panel_tabs import PanelTabs
 from tuiapp.widgets.rank_table import RankTable
-from tuiapp.widgets.replay_bar import ReplayBar
-from tuiapp.widgets.run_header import RunHeader
+from tuiapp.widgets.run_header import AlertStrip, ReplayBar, RunHeader
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:

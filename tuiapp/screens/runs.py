@@ -26,18 +26,17 @@ from tuiapp.library.chart_view import MOST_NAMES
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.about_dialog import ask_about
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
-from tuiapp.screens.chart_memory import ChartMemory
-from tuiapp.screens.column_picker import ColumnPicker, Picked, columns_to_pick
-from tuiapp.screens.confirm import Choice
+from tuiapp.screens.chart_grid import ChartMemory
 from tuiapp.screens.details import detail_lines
-from tuiapp.screens.pickers import MetricList
-from tuiapp.screens.refusals import RefusingScreen
+from tuiapp.screens.dialog import Choice
+from tuiapp.screens.keys_help import RefusingScreen
+from tuiapp.screens.pickers import ColumnPicker, MetricList, Picked, columns_to_pick
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.workspace import Charted, Workspace
 from tuiapp.terminal.patience import patiently
-from tuiapp.trainers.contract.about import Change
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import Change
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_names
@@ -60,8 +59,7 @@ from tuiapp.view.groups import (
     runs_of,
     stars,
 )
-from tuiapp.view.marks import BAND, Places
-from tuiapp.view.palette import LETTERS
+from tuiapp.view.marks import BAND, LETTERS, Places
 from tuiapp.view.run_list import (
     BEST,
     COLUMNS,
@@ -284,7 +282,7 @@ class RunsScreen(RefusingScreen[None]):
         table = self.query_one(RunTable)
         baseline = next((info for info in infos if str(info.directory.path) == self._memory.view.baseline), None)
         columns = self._columns_for(rows, best, baseline)
-        self._columns = [one.name for one in columns]
+        self._columns = [column.name for column in columns]
         found = dict[RunDir | str, str]()
         for objective in self._objectives.distinct:
             of_kind = [row for row in rows if self._objectives.of(runs_of(row)[0]) == objective]
@@ -293,7 +291,7 @@ class RunsScreen(RefusingScreen[None]):
         most = MOST_CELLS if self.size.width >= WIDE else NARROW_CELLS
         table.show(
             shown,
-            [grouped(against(one, baseline) if baseline else one, shown, most) for one in columns],
+            [grouped(against(column, baseline) if baseline else column, shown, most) for column in columns],
             self._by.name,
             reverse=self._reverse,
             stars=found,

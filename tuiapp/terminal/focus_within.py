@@ -23,7 +23,7 @@ class FocusWithin(Screen[T]):
 
     def _update_focus_styles(self, focused: Widget | None = None, blurred: Widget | None = None) -> None:
         around = {one for moved in filter(None, (focused, blurred)) for one in moved.ancestors_with_self}
-        flagged = [one for one in self.walk_children(Widget) if one._has_focus_within]
+        flagged = [child for child in self.walk_children(Widget) if child._has_focus_within]
         # What cannot have the focus in it has such a rule for the sake of a widget around it.
         affected = [one for one in flagged if one in around or not (one.can_focus or one.children)]
         if affected:

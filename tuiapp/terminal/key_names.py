@@ -16,8 +16,8 @@ ALLOWED = 'keys, comma-separated, as "f9", "ctrl+k", "alt+left", "question_mark"
 def key_problem(key: str) -> str:
     """Returns why no key has this name, or ""."""
     *modifiers, bare = key.split("+") if len(key) > 1 else [key]
-    mended = "+".join([*(one for one in MODIFIERS if one in modifiers), bare])
-    if unknown := [one for one in modifiers if one not in MODIFIERS]:
+    mended = "+".join([*(modifier for modifier in MODIFIERS if modifier in modifiers), bare])
+    if unknown := [modifier for modifier in modifiers if modifier not in MODIFIERS]:
         hint = suggest(unknown[0], MODIFIERS) or f" Allowed before a +: {', '.join(MODIFIERS)}."
     elif not _is_key(bare):
         hint = suggest(bare, _named())

@@ -9,9 +9,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from tuiapp.trainers.config.environment import LEAST_INTERVAL_S, MOST_INTERVAL_S
-from tuiapp.trainers.config.options import read_number
-from tuiapp.trainers.contract.mailbox import MOST_STEPS
+from tuiapp.trainers.config.options import LEAST_INTERVAL_S, MOST_INTERVAL_S, read_number
+from tuiapp.trainers.contract.sidecars import MOST_STEPS
 
 MOST_DIGITS = 9
 """Most digits of a count."""

@@ -22,14 +22,13 @@ from tuiapp.trainers.config.gpu_choice import most
 from tuiapp.trainers.config.interpreters import find_interpreter
 from tuiapp.trainers.config.machine import Link, Machine, inspect_machine
 from tuiapp.trainers.config.run_config import RunConfig, build_config
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.launch import launch
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import format_bytes, format_seconds, join_words, plural, sanitize
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, print_json
+from tuiapp.verbs.output import UsageError, aligned, print_json
 from tuiapp.verbs.run import EXIT_CODES, watch
 from tuiapp.verbs.sources import runs_dir
 

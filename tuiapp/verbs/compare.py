@@ -6,14 +6,13 @@ from argparse import Namespace
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from tuiapp.actions.selection import groups_of
-from tuiapp.library.script_facts import with_facts
+from tuiapp.actions.action import groups_of
+from tuiapp.library.export import with_facts
 from tuiapp.trainers.config.options import suggest
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.verbs.facts import UsageError, group_facts, list_facts
-from tuiapp.verbs.output import aligned, print_json, tell
+from tuiapp.verbs.output import UsageError, aligned, group_facts, list_facts, print_json, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, objective_line, results
 from tuiapp.view.groups import Row, RunGroup, fold, has_best
@@ -49,7 +48,7 @@ def compare_runs(options: Namespace) -> int:
     heads = [_head(row, letter, is_best=row is best) for row, letter in zip(rows, letters, strict=True)]
     _print_table("differing keys", differences, heads)
     line = objective_line(rows, objective) if best is not None else None
-    outcome = [one for one in results(rows) if line is None or one.values != line.values]
+    outcome = [result for result in results(rows) if line is None or result.values != line.values]
     _print_table("results", [*([line] if line else []), *outcome], heads)
     for row in rows:
         if isinstance(row, RunGroup) and len(row.counted) < len(row.infos):

@@ -22,8 +22,7 @@ from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.verbs.facts import UsageError, read_through
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, read_through, tell
 from tuiapp.verbs.sources import run_of, runs_of
 from tuiapp.view import profile as view
 
@@ -208,7 +207,7 @@ def _live(run: RunDir, words: Sequence[str]) -> RunDir:
     """Returns the run that words mean; raises ActionError if it has ended."""
     if not run.is_live():
         others = list_runs(run.path.parent) if [*words] == ["latest"] else []
-        live = next((one.run_id for one in others if one.is_live()), None)
+        live = next((other.run_id for other in others if other.is_live()), None)
         hint = f" The newest live run is {live}." if live else ""
         raise ActionError(f"{titled(run)} is not running: {summarise(run).status}.{hint}")
     return run

@@ -20,16 +20,15 @@ from rich.text import Text
 from tuiapp.feeds.sampler_feed import SamplerFeed
 from tuiapp.terminal.ascii_filter import to_ascii
 from tuiapp.terminal.live_lines import LiveLines
-from tuiapp.trainers.config.environment import telemetry_interval_s
-from tuiapp.trainers.config.visible_gpus import VISIBLE
+from tuiapp.trainers.config.machine import VISIBLE
+from tuiapp.trainers.config.options import telemetry_interval_s
 from tuiapp.trainers.contract.events import DeviceSample, HostSample, TelemetrySource
 from tuiapp.trainers.contract.gpu_leases import leases
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_clock, join_words, plural, sanitize
 from tuiapp.verbs.bandwidth import measure_bandwidth
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.devices.drawing import Line, Span, line, pad, stacked
 from tuiapp.view.devices.gpu_matrix import foreign_processes, gpu_matrix

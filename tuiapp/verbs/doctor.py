@@ -76,20 +76,20 @@ def _programs() -> Iterator[Finding]:
 
 def _backends(environments: Sequence[Environment]) -> Iterator[Finding]:
     usable = False
-    for one in environments:
-        backend, reason, where = BACKENDS[one.backend], one.unavailable, one.words(None)
+    for environment in environments:
+        backend, reason, where = BACKENDS[environment.backend], environment.unavailable, environment.words(None)
         usable |= backend.builtin and not reason
         # Of tuiapp's own, what is not installed is not wanted; another interpreter was named.
         if reason:
-            yield Finding(one.backend, "info" if one.interpreter.origin == "own" else "warn", reason)
+            yield Finding(environment.backend, "info" if environment.interpreter.origin == "own" else "warn", reason)
         else:
-            yield Finding(one.backend, "pass", f"can run: {backend.summary}{f' ({where})' if where else ''}")
+            yield Finding(environment.backend, "pass", f"can run: {backend.summary}{f' ({where})' if where else ''}")
     if not usable:
         yield Finding("backends", "fail", "none can run here")
 
 
 def _newer_than_tested(environments: Sequence[Environment]) -> Iterator[Finding]:
-    found = {(name, version) for one in environments for name, version in one.versions.items()}
+    found = {(name, version) for environment in environments for name, version in environment.versions.items()}
     for name, version in sorted(found):
         if is_newer_than_tested(name, version):
             tested = ".".join(map(str, NEWEST_TESTED[name]))

@@ -9,8 +9,7 @@ from threading import Event
 
 from tuiapp.library import environments
 from tuiapp.library.environments import Environment, inspect_environments
-from tuiapp.trainers.config.cuda_builds import suits_newest
-from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.machine import Machine, inspect_machine, suits_newest
 from tuiapp.trainers.state.text import format_bytes, sanitize
 from tuiapp.verbs.output import aligned, print_json
 

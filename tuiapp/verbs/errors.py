@@ -9,11 +9,11 @@ from tuiapp.library.find import UnknownRunError
 from tuiapp.library.manual import TopicError
 from tuiapp.library.presets import PresetError
 from tuiapp.trainers.config.options import ConfigError
-from tuiapp.trainers.contract.about import AboutError
+from tuiapp.trainers.contract.sidecars import AboutError
 from tuiapp.trainers.experiments.queue import NotStartedError, QueueError
 from tuiapp.trainers.experiments.study import StudyError
 from tuiapp.trainers.launch import LaunchError
-from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import UsageError
 
 __all__ = ["FOR_THE_USER", "NotStartedError"]
 

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tuiapp import __version__
 from tuiapp.trainers.config.script_syntax import split_words
 from tuiapp.trainers.contract.lines import encode_line
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import collected
+from tuiapp.verbs.output import UsageError, collected
 from tuiapp.verbs.sources import runs_dir
 
 if TYPE_CHECKING:

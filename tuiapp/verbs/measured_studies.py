@@ -21,22 +21,30 @@ from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.contract.sidecars import read_waiting
 from tuiapp.trainers.experiments.queue import keep_alive, outlook
 from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, stem_of
 from tuiapp.trainers.experiments.sweep import Planned, begin_measured
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
-from tuiapp.view.chart import Chart
+from tuiapp.view.chart import LEFT_CELLS, Chart, frame
 from tuiapp.view.comparison import MOST
 from tuiapp.view.measured import Measured, whole
-from tuiapp.view.plain_chart import plain_chart
+from tuiapp.view.raster import rasterize
 from tuiapp.view.run_list import state
 from tuiapp.view.sheet import Sheet, run_facts
+
+
+def plain_chart(chart: Chart, columns: int, rows: int, x_label: str) -> list[str]:
+    """Returns a chart, drawn for `2 * columns` dots, in lines of at most `LEFT_CELLS + columns` cells and `x_label`."""
+    *axis, line, numbers = frame(chart, columns, rows)
+    curves = rasterize(chart, columns, rows).characters.tolist()
+    lines = [f"{left[:LEFT_CELLS]}{''.join(map(chr, row))}".rstrip() for left, row in zip(axis, curves, strict=True)]
+    return [*lines, line, f"{numbers.rstrip()}  {x_label}"]
+
 
 POLL_S = 0.5
 CHART_LINES, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72

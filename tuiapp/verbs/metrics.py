@@ -12,8 +12,7 @@ from tuiapp.trainers.state.series import Series, not_finite
 from tuiapp.trainers.state.snapshot import read_run
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import MISSING, in_json
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, print_json
+from tuiapp.verbs.output import UsageError, aligned, print_json
 from tuiapp.verbs.sources import run_of
 from tuiapp.view.run_values import unknown_name
 

@@ -15,16 +15,14 @@ from tuiapp.trainers.config.files import no_space
 from tuiapp.trainers.config.machine import Machine, inspect_machine, unused
 from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
-from tuiapp.trainers.contract.about import About, Change
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Entry, find_waiting
+from tuiapp.trainers.contract.sidecars import About, Change, Entry, find_waiting
 from tuiapp.trainers.experiments.queue import Outlook, add_all, outlook, start_keeper
-from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.control import tell_problems
-from tuiapp.verbs.facts import UsageError, list_facts
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, list_facts, print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
@@ -40,7 +38,7 @@ def add_runs(options: Namespace) -> int:
     if options.name and len(options.sources) > 1:
         raise UsageError(f"--name names one run, and these are {len(options.sources)}: give them a --group or --tag.")
     checks = queue_checks(machine)
-    configs = [read_source(one, options.settings, checks, options.arguments) for one in options.sources or [None]]
+    configs = [read_source(source, options.settings, checks, options.arguments) for source in options.sources or [None]]
     runs = add_all(
         [(config, about) for config in configs],
         directory,
@@ -80,8 +78,8 @@ def list_queue(options: Namespace) -> int:
     stuck = start_keeper(directory)
     trouble = no_space(directory) or stuck
     rows = [
-        _Row(number, one, summarise(one.run), known.get(one.run.run_id, Outlook()), trouble)
-        for number, one in enumerate(entries, start=1)
+        _Row(number, entry, summarise(entry.run), known.get(entry.run.run_id, Outlook()), trouble)
+        for number, entry in enumerate(entries, start=1)
     ]
     if options.json:
         print_json([_facts(row) for row in rows])
@@ -191,9 +189,9 @@ def _named(options: Namespace) -> list[RunDir]:
 def _print_places(options: Namespace, outcome: Outcome) -> int:
     code, runs = tell_problems(outcome), outcome.done
     entries = find_waiting(runs_dir(options))
-    ids = [one.run.run_id for one in entries]
+    ids = [entry.run.run_id for entry in entries]
     if options.json:
-        held = {one.run.run_id: one.waiting.held for one in entries}
+        held = {entry.run.run_id: entry.waiting.held for entry in entries}
         facts = [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
         print_json(facts)
         return code

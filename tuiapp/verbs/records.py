@@ -16,12 +16,11 @@ from tuiapp.actions.action import Outcome
 from tuiapp.library.export import ExportError
 from tuiapp.library.exporters import EXPORTERS, What, names_of
 from tuiapp.library.find import titled
-from tuiapp.trainers.contract.about import MAX_FILE_BYTES, About, Change, read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import MAX_FILE_BYTES, About, Change, read_about
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import format_bytes, join_words, plural, sanitize
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import print_outcome, tell
+from tuiapp.verbs.output import UsageError, print_outcome, tell
 from tuiapp.verbs.sources import runs_of
 
 

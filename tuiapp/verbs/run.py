@@ -10,7 +10,9 @@ import time
 from argparse import Namespace
 from collections import deque
 from collections.abc import Sequence
+from getpass import getpass
 from types import FrameType
+from typing import NoReturn
 
 from tuiapp.actions import resume as resuming
 from tuiapp.actions.action import ActionError
@@ -25,21 +27,20 @@ from tuiapp.trainers.config.placement import place, placement_problems
 from tuiapp.trainers.config.run_config import Check, RunConfig
 from tuiapp.trainers.config.script_syntax import MODULE
 from tuiapp.trainers.config.settings import Settings, read_settings, settings_path
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About, Change, read_about
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.orphans import describe_orphans, find_orphans
-from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
+from tuiapp.trainers.contract.sidecars import About, Change, read_about
 from tuiapp.trainers.experiments.queue import add
 from tuiapp.trainers.launch import launch
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.follow import follow
-from tuiapp.trainers.state.initial import check_weights
+from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import sanitize
-from tuiapp.verbs.facts import UsageError
 from tuiapp.verbs.narration import PlainNarrator, narrator
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, unfilled, why_cpu
@@ -198,9 +199,37 @@ class _Interrupts:
     def _save(self, _number: int, _: FrameType | None) -> None:
         self._send("checkpoint")
 
-    def _send(self, command: mailbox.Command) -> None:
+    def _send(self, command: sidecars.Command) -> None:
         try:
             if instead := send(self._run, command, self._pulse.note):
                 self.notes.append(instead)
         except ActionError as error:
             self.notes.append(str(error))
+
+
+AGENT = (sys.executable, "-P", "-m", "tuiapp.trainers.run.node")
+
+
+def join_run(options: Namespace) -> NoReturn:
+    """Serves the run until it ends."""
+    host, _, port = options.address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{options.address!r} is not an address; type HOST:PORT, as the run's log gives it.")
+    if options.node < 0:
+        raise UsageError(f"{options.node} is no node; the others are counted from 1, and 0 is the first that is free.")
+    command = [*AGENT, options.address, str(options.node)]
+    if options.secret_file is None:
+        secret = getpass("secret of the run: ") if sys.stdin.isatty() else sys.stdin.readline()
+        _serve(dict(os.environ), command, secret.strip())
+    if not os.path.isfile(options.secret_file):
+        raise UsageError(f"There is no file {options.secret_file!r}; it is `secret` in the run's directory.")
+    _serve({**os.environ, SECRET_VARIABLE: options.secret_file}, command, "")
+
+
+def _serve(environment: dict[str, str], command: list[str], secret: str) -> NoReturn:
+    """Becomes the agent, whose standard input has the secret: signals and the terminal's keys are its own."""
+    read, write = os.pipe()
+    os.write(write, secret.encode() + b"\n")
+    os.close(write)
+    os.dup2(read, 0)
+    os.execve(command[0], command, environment)

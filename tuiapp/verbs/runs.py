@@ -17,10 +17,9 @@ from tuiapp.actions import resume
 from tuiapp.library.find import UnknownRunError, find_run
 from tuiapp.library.liveness import keep_watched
 from tuiapp.library.run_index import RunIndex
-from tuiapp.trainers.config.learning_rate import actual_rate, rate_words
 from tuiapp.trainers.config.options import Value, format_value
 from tuiapp.trainers.config.plan import read_plan
-from tuiapp.trainers.config.run_config import OPTIONS, to_toml_values
+from tuiapp.trainers.config.run_config import OPTIONS, actual_rate, learning_rate_words, to_toml_values
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import Event, InitialWeights
 from tuiapp.trainers.contract.manifest import CheckpointDir, best_checkpoint, list_checkpoints
@@ -52,17 +51,18 @@ from tuiapp.trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.verbs.facts import (
+from tuiapp.verbs.output import (
     UsageError,
     checkpoint_facts,
     group_facts,
     list_facts,
     media_facts,
     media_words,
+    print_json,
     read_through,
     reported_facts,
+    tell,
 )
-from tuiapp.verbs.output import print_json, tell
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.baseline import against
 from tuiapp.view.devices.large import efficiency_words
@@ -233,7 +233,7 @@ def show_run(options: Namespace) -> int:
     facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
     named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}
     facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
-    if info.config is not None and (rate := rate_words(info.config)):
+    if info.config is not None and (rate := learning_rate_words(info.config)):
         facts["rate"] = rate
     if info.config is not None and info.config.mesh:
         # One that was never placed has no plan.
@@ -343,17 +343,17 @@ def _print_checkpoints(
     if not checkpoints and not damaged:
         return
     print("\ncheckpoints")
-    for one in checkpoints:
-        manifest = one.manifest
+    for checkpoint in checkpoints:
+        manifest = checkpoint.manifest
         cells = [
-            f"{one.path.name:15}",
+            f"{checkpoint.path.name:15}",
             f"epoch {format_count(round(manifest.epoch, 2)):6}",
-            f"{format_bytes(one.bytes):9}",
+            f"{format_bytes(checkpoint.bytes):9}",
             f"loss {KNOWN[TEST_LOSS].format(manifest.loss)}" if manifest.loss is not None else "",
             f"accuracy {format_accuracy(manifest.accuracy)}" if manifest.accuracy is not None else "",
-            "best" if one is best else "",
+            "best" if checkpoint is best else "",
             "" if manifest.finite else "weights not finite",
-            _resume_words(point) if point and one.path == point.checkpoint.path else "",
+            _resume_words(point) if point and checkpoint.path == point.checkpoint.path else "",
         ]
         print("  " + "  ".join(cell for cell in cells if cell).rstrip())
     for problem in damaged:
@@ -470,6 +470,6 @@ def _columns(infos: Sequence[RunInfo], by: Column[RunInfo]) -> list[Column[RunIn
     else:
         silent |= {"ETA"}
     equal = equal_columns([BY_NAME["accuracy"], BY_NAME["best_loss"], *values], infos) | {CONFIG + GROUP}
-    keys = [replace(one, title=one.title.upper(), left=True) for one in values if one.name not in equal]
+    keys = [replace(value, title=value.title.upper(), left=True) for value in values if value.name not in equal]
     place = 1 + max(n for n, one in enumerate(LISTED) if one.title in what_runs)
     return [one for one in (*LISTED[:place], *keys, *LISTED[place:]) if one.title not in silent]

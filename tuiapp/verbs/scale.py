@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
 from pathlib import Path
 
+import numpy as np
 from msgspec.structs import replace
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
 from tuiapp.trainers.config.datasets import find_dataset
-from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.machine import Machine, inspect_machine
-from tuiapp.trainers.config.run_config import RunConfig, with_global_batch
+from tuiapp.trainers.config.run_config import RunConfig, learning_rate_words, with_global_batch
 from tuiapp.trainers.experiments.study import Study, runs_of_group
 from tuiapp.trainers.experiments.sweep import Planned
-from tuiapp.trainers.state.text import plural
-from tuiapp.verbs.facts import UsageError
+from tuiapp.trainers.state.objective import Spread, median
+from tuiapp.trainers.state.text import MISSING, format_bytes, format_count, format_percent, plural
 from tuiapp.verbs.measured_studies import (
     carry_out,
     check_show,
@@ -26,9 +29,192 @@ from tuiapp.verbs.measured_studies import (
     targets,
     write_files,
 )
+from tuiapp.verbs.output import UsageError
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
-from tuiapp.view.measured import measure, unit_of
+from tuiapp.view.chart import BAND, Chart, Curve
+from tuiapp.view.measured import Measured, measure, unit_of, whole
+from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
+
+MARGIN = 12
+"""Columns of dots at the right, for the curves' names."""
+SPEEDUPS = tuple(factor * 2**power for power in range(-4, 14) for factor in (1, 1.25, 1.5, 1.75))
+"""Numbers for the axis."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    devices: int
+    runs: tuple[Measured, ...]
+    """All of them, ended or not; those that have not completed count for nothing below."""
+    ideal: float
+    """Speed-up if it were linear."""
+    throughput: Spread | None
+    speedup: Spread | None
+    waiting: float | None
+    """Median share of a step in which ranks waited for each other."""
+    data_wait: float | None
+    memory_bytes: float | None
+    """Median."""
+
+    @property
+    def efficiency(self) -> float | None:
+        """Speed-up over the ideal one."""
+        return self.speedup.median / self.ideal if self.speedup else None
+
+    @property
+    def counted(self) -> int:
+        return len(whole(self.runs))
+
+    @property
+    def shown(self) -> Measured:
+        """The run whose curves stand for all: of those that count one of median throughput."""
+        counted = sorted(whole(self.runs), key=lambda run: run.throughput or 0.0)
+        return counted[len(counted) // 2] if counted else self.runs[0]
+
+    @property
+    def batch(self) -> int | None:
+        """Examples of a step over all devices; None of a script, which knows alone."""
+        config = self.runs[0].info.config
+        return config.global_batch_size if config and config.backend != "script" else None
+
+
+def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[ScalingRow]:
+    """Returns the rows of a study, by number of devices.
+
+    With `weak` a step of a script that reports no examples is taken to do as much more work as it has more devices.
+    """
+    counts = sorted({run.devices for run in runs if run.devices})
+    steps = unit_of(runs) == "steps/s"
+    rows: list[ScalingRow] = []
+    base: float | None = None
+    for devices in counts:
+        own = tuple(run for run in runs if run.devices == devices)
+        ideal = devices / counts[0]
+        work = ideal if weak and steps else 1.0
+        throughput = Spread.of(run.throughput for run in whole(own))
+        if devices == counts[0] and throughput:
+            base = throughput.median
+        rates = [run.throughput for run in whole(own) if run.throughput is not None]
+        speedup = Spread.of(rate * work / base for rate in rates) if base else None
+        rows.append(
+            ScalingRow(
+                devices=devices,
+                runs=own,
+                ideal=ideal,
+                throughput=throughput,
+                speedup=speedup,
+                waiting=median(run.waiting for run in whole(own)),
+                data_wait=median(run.data_wait for run in whole(own)),
+                memory_bytes=median(run.memory_bytes for run in whole(own)),
+            )
+        )
+    return rows
+
+
+def scaling_sheet(name: str, study: Study, runs: Sequence[Measured]) -> tuple[Sheet, list[ScalingRow]]:
+    """Returns the table of a scaling study, and its rows."""
+    rows, unit = scaling_rows(runs, weak=study.weak), unit_of(runs)
+    mode = "weak" if study.weak else "strong"
+    heads = ("devices", "batch", "runs", unit, "spread", "speed-up", "efficiency", "waiting", "data wait", "memory")
+    sheet = Sheet(
+        f"Scaling study {name} ({mode})",
+        heads,
+        [_cells(row) for row in rows],
+        [_facts(name, mode, unit, row) for row in rows],
+        [*_notes(study, unit, rows), *busy_notes(runs), *missing_notes(runs)],
+    )
+    return sheet, rows
+
+
+def _cells(row: ScalingRow) -> tuple[str, ...]:
+    return (
+        str(row.devices),
+        format_count(row.batch) if row.batch else MISSING,
+        counted_words(row.runs),
+        rate_words(row.throughput),
+        spread_words(row.throughput),
+        f"{row.speedup.median:.2f}×" if row.speedup else MISSING,
+        format_percent(row.efficiency),
+        format_percent(row.waiting, 1),
+        format_percent(row.data_wait, 1),
+        format_bytes(row.memory_bytes),
+    )
+
+
+def _facts(name: str, mode: str, unit: str, row: ScalingRow) -> dict[str, object]:
+    return {
+        "study": name,
+        "mode": mode,
+        "devices": row.devices,
+        "global_batch_size": row.batch,
+        "runs": len(row.runs),
+        "counted": row.counted,
+        "unit": unit,
+        "throughput": row.throughput and row.throughput.median,
+        "throughput_least": row.throughput and row.throughput.least,
+        "throughput_most": row.throughput and row.throughput.most,
+        "speedup": row.speedup and row.speedup.median,
+        "speedup_least": row.speedup and row.speedup.least,
+        "speedup_most": row.speedup and row.speedup.most,
+        "ideal": row.ideal,
+        "efficiency": row.efficiency,
+        "waiting": row.waiting,
+        "data_wait": row.data_wait,
+        "memory_bytes": row.memory_bytes,
+    }
+
+
+def _notes(study: Study, unit: str, rows: Sequence[ScalingRow]) -> list[str]:
+    steady = "after the first epoch, or the first tenth of the steps, without evaluations and checkpoints"
+    if unit == "steps/s":
+        steady = "by the clock after the first tenth of its steps"
+    least = rows[0].devices if rows else 1
+    notes = [
+        f"{unit}: median of the runs, each {steady}; spread: half of the range over the median",
+        f"speed-up over {least} device{'s' if least > 1 else ''}; efficiency: speed-up over the linear one",
+    ]
+    if study.weak:
+        notes.append(
+            "weak scaling: the global batch grows with the devices, and with `learning_rate_for` the learning rate"
+        )
+    if any(row.waiting is not None for row in rows):
+        notes.append("waiting: part of a step in which ranks waited for the gradients of the others, as DDP times it")
+    elif any(row.counted for row in rows):
+        notes.append("waiting is not known: only backends with DDP on two ranks or more tell it")
+    return notes
+
+
+def scaling_chart(rows: Sequence[ScalingRow], *, columns: int, lines: int, margin: int = MARGIN) -> Chart | None:
+    """Draws speed-up over devices, both logarithmic: the ideal one is a straight line, dotted; None for a single point.
+
+    The measured curve's bounds are the least and the greatest speed-up. `columns` are of dots, `lines` of cells.
+    """
+    known = [(row.ideal, row.speedup) for row in rows if row.speedup]
+    if len(known) < 2:
+        return None
+    right = log2(max(row.ideal for row in rows))
+    last = columns - 1 - margin
+    low, middle, high, ideal, breaks = (np.full(columns, np.nan) for _ in range(5))
+    breaks[:] = 0.0
+    for factor, speedup in known:
+        place = round(log2(factor) / right * last)
+        low[place], middle[place], high[place] = map(log2, (speedup.least, speedup.median, speedup.most))
+    ideal[[0, last]] = 0.0, right
+    bottom, top = min(0.0, float(np.nanmin(low))), max(right, float(np.nanmax(high)))
+    pad = 0.04 * (top - bottom)
+    chart = Chart(
+        curves=[Curve("measured", 0, middle, low, high, breaks)],
+        raw=[Curve("linear", BAND, ideal, ideal, ideal, breaks)],
+        x_range=(0.0, right * (columns - 1) / last),
+        y_range=(bottom - pad, top + pad),
+    )
+    chart.x_ticks = [(log2(row.ideal), str(row.devices)) for row in rows]
+    places = [(log2(value), f"{value:g}×") for value in SPEEDUPS if bottom - pad <= log2(value) <= top + pad]
+    # The powers of two, and what is between them as long as there is room.
+    chart.y_ticks = places if len(places) <= lines * 2 // 3 else [one for one in places if one[0] == round(one[0])]
+    return chart
+
 
 VERB = "scale"
 
@@ -76,7 +262,7 @@ def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Pl
     if options.steps:
         settings += [f"max_steps={options.steps}", f"epochs={_epochs(base, batch, options.steps)}"]
     config = read_source(options.source, settings, checks)
-    rate = rate_words(config) or f"stays {base.learning_rate:g}"
+    rate = learning_rate_words(config) or f"stays {base.learning_rate:g}"
     return Planned(config, f"{note}, global batch {batch:,}{f'; the learning rate {rate}' if options.weak else ''}")
 
 
@@ -94,7 +280,6 @@ def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
     study = read_study(directory, name, VERB)
     # They need numpy.
     from tuiapp.view import figure
-    from tuiapp.view.scaling import scaling_chart, scaling_sheet
 
     runs = [measure(run) for run in runs_of_group(directory, name)]
     sheet, rows = scaling_sheet(name, study, runs)

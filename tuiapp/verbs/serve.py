@@ -22,7 +22,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tuiapp.verbs.facts import UsageError
+from tuiapp.verbs.output import UsageError
 from tuiapp.verbs.sources import runs_dir
 
 if TYPE_CHECKING:

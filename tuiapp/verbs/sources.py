@@ -45,12 +45,12 @@ def place_weights(options: Namespace) -> None:
     """Replaces the runs that values of `init_from` name by their directories; raises UnknownRunError."""
     for kind in ("settings", "grid", "search"):
         given = getattr(options, kind, None) or []
-        for place, setting in enumerate(given):
+        for index, setting in enumerate(given):
             key, equals, text = setting.partition("=")
             if key.strip() == "init_from" and equals:
                 pieces = text.split(",") if kind != "settings" else [text]
                 paths = [weights_path(piece.strip(), runs_dir(options)) for piece in pieces]
-                given[place] = f"init_from={','.join(paths)}"
+                given[index] = f"init_from={','.join(paths)}"
 
 
 def run_of(options: Namespace) -> RunDir:
@@ -61,7 +61,7 @@ def run_of(options: Namespace) -> RunDir:
 def runs_of(options: Namespace) -> list[RunDir]:
     """Returns the runs that the command names, each once."""
     # What filters read takes longer to import than most commands take.
-    from tuiapp.actions.selection import select
+    from tuiapp.actions.action import select
 
     return select(options.runs, runs_dir(options))
 

@@ -21,8 +21,7 @@ from tuiapp.trainers.experiments.sweep import keep_searches, resume_grid, resume
 from tuiapp.trainers.state.status import read_config
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import aligned, print_json, print_outcome, tell
+from tuiapp.verbs.output import UsageError, aligned, print_json, print_outcome, tell
 from tuiapp.verbs.records import agreed
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.run_list import objective_words
@@ -46,7 +45,7 @@ def list_studies(options: Namespace) -> int:
     """Prints the studies of all kinds, and the groups of runs that are none, by name."""
     directory = runs_dir(options)
     keep_searches(directory)
-    groups: dict[str, list[RunInfo]] = {place.name: [] for place in find_studies(directory)}
+    groups: dict[str, list[RunInfo]] = {study.name: [] for study in find_studies(directory)}
     for info in RunIndex(directory).read_all():
         if info.about.group:
             groups.setdefault(info.about.group, []).append(info)

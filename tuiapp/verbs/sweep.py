@@ -27,8 +27,7 @@ from tuiapp.trainers.experiments.study import Search, Study, stem_of
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_grid, fits, plan_search
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
-from tuiapp.verbs.facts import UsageError
-from tuiapp.verbs.output import print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
 from tuiapp.view.launch_warnings import unfilled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, log10
+from math import ceil, floor, log10
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from tuiapp.trainers.state.known_metrics import PER_RANK, UTILIZATION, metric
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.series import Floats, Reduced, Series, not_finite, smooth
 from tuiapp.view.axes import (
+    LABEL_CELLS,
     Ticks,
     Window,
     in_sight,
@@ -30,7 +31,7 @@ from tuiapp.view.axes import (
 )
 from tuiapp.view.devices.view import gpu_views
 from tuiapp.view.heat import LEAST_MEMBERS, Heat, heat_of, in_cells
-from tuiapp.view.palette import LETTERS
+from tuiapp.view.marks import LETTERS
 from tuiapp.view.rank_list import gpu_members, rank_members
 
 Form: TypeAlias = Literal["lines", "band", "heat"]
@@ -268,15 +269,15 @@ def _build_groups(
 ) -> Chart:
     chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
     groups: dict[tuple[str, int, int], list[Reduced]] = {}
-    for place, (line, each) in enumerate(zip(known, _reduce(chart, known, options, columns, live=live), strict=True)):
+    for index, (line, each) in enumerate(zip(known, _reduce(chart, known, options, columns, live=live), strict=True)):
         if not np.isnan(each.mean).all():
-            own = place if line.color in unlike else -1
+            own = index if line.color in unlike else -1
             groups.setdefault((line.label, line.color, own), []).append(each)
-    for (label, color, _), found in groups.items():
+    for (label, color, _), group in groups.items():
         # Alone, a run has its gaps.
-        band, mean = _band([_joined(each) for each in found] if len(found) > 1 else found, options.weight, options.log)
+        band, mean = _band([_joined(each) for each in group] if len(group) > 1 else group, options.weight, options.log)
         chart.curves.append(replace(mean, label=label, color=color))
-        if len(found) > 1:
+        if len(group) > 1:
             chart.bands.append(replace(band, label=label, color=color))
     # Of many lines in one colour one has the letter; none of those for which there are no letters.
     lettered = {curve.color: curve for curve in chart.curves if curve.color != BAND}
@@ -359,7 +360,7 @@ def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:
         known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
         names = [f"n{one.node} GPU {one.index}" if state.nodes else f"GPU {one.index}" for one in known]
         found = [(name, state.utilization[one.uuid].series) for name, one in zip(names, known, strict=True)]
-        each = [(name, place, series) for place, (name, series) in enumerate(found)]
+        each = [(name, index, series) for index, (name, series) in enumerate(found)]
     else:
         ranks = state.curves.ranks(options.metric)
         each = [(str(rank), rank, state.curves[rank, options.metric]) for rank in ranks]
@@ -419,7 +420,7 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
     if some.any():
         known = means[:, some]
         bounds[:, some] = np.nanmin(known, axis=0), np.nanmax(known, axis=0), np.nanmean(known, axis=0)
-    low, high, mean = (_scaled(smooth(each, weight), log) for each in bounds)
+    low, high, mean = (_scaled(smooth(bound, weight), log) for bound in bounds)
     breaks = np.sum([each.gaps for each in reduced], axis=0)
     return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
 
@@ -467,9 +468,9 @@ def _mark_evaluations(chart: Chart, state: RunState, options: ChartOptions, colu
 
 def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
     marks = []
-    for place, curve in enumerate(curves):
+    for index, curve in enumerate(curves):
         known = np.flatnonzero(~np.isnan(curve.middle))
-        shift = LETTERS_EVERY * (place + 1) // (len(curves) + 1)
+        shift = LETTERS_EVERY * (index + 1) // (len(curves) + 1)
         wanted = [*np.arange(known[0] + shift, known[-1] - 6, LETTERS_EVERY), known[-1]]
         for column in wanted:
             # For a curve with few values this interpolates between them.
@@ -510,3 +511,36 @@ def _set_axes(chart: Chart, options: ChartOptions, columns: int, rows: int) -> N
     chart.y_ticks = ticks(*chart.y_range, max(2, rows // 3), unit)
     x_ticks = {"step": step_ticks, "time": time_ticks}.get(options.axis, value_ticks)
     chart.x_ticks = x_ticks(*chart.x_range, max(2, columns // 24))
+
+
+LEFT_CELLS, BOTTOM_CELLS = LABEL_CELLS + 1, 2
+
+
+def frame(chart: Chart, columns: int, rows: int) -> list[str]:
+    """Returns `rows` lines with the axis of values, then the lower axis; `LEFT_CELLS` before `columns` free cells.
+
+    A number of the lower axis that has no room beside those before it is left out, with its tick.
+    """
+    values = {cell_at(y, chart.y_range, rows): label[:LABEL_CELLS] for y, label in chart.y_ticks}
+    lines = [
+        f"{values.get(row, ''):>{LABEL_CELLS}}{'┤' if row in values else '│'}{' ' * columns}"
+        for row in reversed(range(rows))
+    ]
+    width = LEFT_CELLS + columns
+    line, numbers = ["─"] * width, [" "] * width
+    for x, label in chart.x_ticks:
+        place, size = LEFT_CELLS + cell_at(x, chart.x_range, columns), len(label)
+        near = [at for at in range(max(0, place - size + 1), min(place + size, width - 1)) if numbers[at] == " "]
+        # Beneath its tick, or as near as the ends of the line and other numbers let it.
+        start = (near[0] + near[-1] + 1 - size) // 2 if near else place
+        if 0 <= start <= width - size and set(numbers[max(0, start - 1) : start + size + 1]) == {" "}:
+            numbers[start : start + size] = label
+            line[min(place, width - 1)] = "┬"
+    return [*lines, f"{'':{LABEL_CELLS}}└{''.join(line[LEFT_CELLS:])}", "".join(numbers)]
+
+
+def cell_at(value: float, limits: tuple[float, float], cells: int) -> int:
+    """Returns the cell of a value on an axis whose limits are in the middle of the first and the last one."""
+    low, high = limits
+    # What is halfway must not depend on how floats are rounded.
+    return floor(round((value - low) / (high - low) * (cells - 1) + 0.5, 8))

@@ -33,7 +33,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
         "clipped": _clipped_words(chart, options),
         "flat": ["y: logarithmic shows more"] if chart.is_flat else [],
     }
-    return [each for name in names for each in words[name]]
+    return [word for name in names for word in words[name]]
 
 
 def _row_words(chart: Chart) -> list[str]:

@@ -31,7 +31,7 @@ from tuiapp.view.groups import (
     value_range,
     whose,
 )
-from tuiapp.view.palette import LETTERS
+from tuiapp.view.marks import LETTERS
 from tuiapp.view.run_list import BY_NAME, column_of, state, state_counts
 from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, own_values, value_text
 from tuiapp.view.table import Figure
@@ -75,8 +75,8 @@ def differing(rows: Sequence[Row]) -> list[Line]:
     infos = [info for row in rows for info in runs_of(row)]
     values = [known_values(info) for info in infos]
     lines, both = [], ambiguous_names(infos)
-    for key in dict.fromkeys([*OPTIONS, *(key for known in values for key in known)]):
-        texts = [value_text(known.get(key)) for known in values]
+    for key in dict.fromkeys([*OPTIONS, *(key for value in values for key in value)]):
+        texts = [value_text(value.get(key)) for value in values]
         # A key of run.toml may not apply to a run; a key that a script leaves out is a difference.
         lacks = key not in OPTIONS and any(info.facts.config and key not in info.facts.config for info in infos)
         if len({text for text in texts if text != MISSING}) + lacks > 1:
@@ -130,7 +130,7 @@ def results(rows: Sequence[Row]) -> list[Line]:
         Line(name, tuple(came_to_row(row, figure, MOST_CELLS) for row in rows))
         for name, figure in result_figures(rows).items()
     ]
-    marred = tuple(describe_blemishes(one for info in runs_of(row) for one in info.blemishes) for row in rows)
+    marred = tuple(describe_blemishes(blemish for info in runs_of(row) for blemish in info.blemishes) for row in rows)
     blemishes = [Line("blemishes", tuple(words or MISSING for words in marred))] if any(marred) else []
     return [Line("state", states), *blemishes, *found]
 

@@ -32,7 +32,7 @@ from tuiapp.trainers.config.run_config import (
 )
 from tuiapp.trainers.config.script import rank_processes, subject
 from tuiapp.trainers.config.script_syntax import MODULE, read_texts, split_words
-from tuiapp.trainers.contract.about import About, AboutError, split_tags
+from tuiapp.trainers.contract.sidecars import About, AboutError, split_tags
 from tuiapp.trainers.experiments.space import (
     Axis,
     all_configs,
@@ -46,8 +46,8 @@ from tuiapp.trainers.experiments.space import (
 from tuiapp.trainers.experiments.study import NAME as STUDY
 from tuiapp.trainers.experiments.study import NAME_RULE as STUDY_RULE
 from tuiapp.trainers.experiments.study import Pruner, Search, Study, lacks_optuna, stem_of
-from tuiapp.trainers.state.initial import check_weights
 from tuiapp.trainers.state.known_metrics import metric
+from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.text import format_bytes, join_words, plural, sanitize
 
 Figure = TypeVar("Figure")
@@ -400,7 +400,7 @@ def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[s
         try:
             axis = read_axis(plain, name, value, draws=draws)
         except ConfigError as error:
-            problems += [Problem("values", str(one)) for one in error.problems]
+            problems += [Problem("values", str(problem)) for problem in error.problems]
         else:
             if len(axis.values) != 1:
                 axes.append(axis)

@@ -15,7 +15,7 @@ from tuiapp.trainers.state.series import Floats
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.view.axes import Ticks, step_ticks
 from tuiapp.view.chart import Chart, ChartOptions, Curve, Line, build_lines
-from tuiapp.view.palette import series_color
+from tuiapp.view.marks import series_color
 
 WIDTH, HEIGHT = 640, 270
 LEFT, RIGHT, TOP, BOTTOM = 64, 628, 40, 232  # of the axes

@@ -17,8 +17,7 @@ from msgspec.structs import replace as replace_fields
 
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.state.objective import Objective
-from tuiapp.trainers.state.results import Spread
+from tuiapp.trainers.state.objective import Objective, Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_metric, plural, sanitize
 from tuiapp.view.run_list import NEWEST, STATE, brief, meant_column, order, standing
@@ -241,7 +240,7 @@ def stars(rows: Sequence[Row], shown: Iterable[ListRow], objective: Objective) -
     best, found = best_row(rows, objective), dict[RunDir | str, str]()
     for row in shown:
         here = row.group or row.infos[0]
-        if best is not None and (here is best or (not row.is_open and any(one is best for one in _leaves([here])))):
+        if best is not None and (here is best or (not row.is_open and any(leaf is best for leaf in _leaves([here])))):
             found[row.id] = "★"
         if row.group and row.is_open and (own := best_row(row.group.rows, objective)) is not None and own is not best:
             found.setdefault(own.key if isinstance(own, RunGroup) else own.directory, "☆")
@@ -264,7 +263,7 @@ def has_best(rows: Iterable[Row], objective: Objective) -> Row | None:
     """Returns which of these rows is the best, or the group of different runs that has it; None as `best_row`."""
     rows = list(rows)
     best = best_row(rows, objective)
-    return next((row for row in rows if any(one is best for one in _leaves([row]))), None)
+    return next((row for row in rows if any(leaf is best for leaf in _leaves([row]))), None)
 
 
 def refreshed(row: Row, known: Mapping[RunDir, RunInfo]) -> Row:

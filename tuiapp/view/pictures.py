@@ -40,7 +40,7 @@ def draw(directory: Path, items: Sequence[Media], width: int, height: int, *, na
     """
     rows: list[Row] = []
     images = [one for one in items if one.kind == "image"]
-    found = [_read(directory, one.file) for one in images]
+    found = [_read(directory, image.file) for image in images]
     across = _across([one.shape[:2] for one in found if isinstance(one, np.ndarray)], len(images), width, height)
     wide = (width - GAP * (across - 1)) // across
     high = _height(len(images), across, height)

@@ -53,10 +53,10 @@ def confusions(found: Predictions) -> list[Confusion]:
     if not is_matrix(found):
         return []
     pairs = [
-        Confusion(class_name(found, label), class_name(found, place), count, count / sum(row))
+        Confusion(class_name(found, label), class_name(found, index), count, count / sum(row))
         for label, row in enumerate(found.counts)
-        for place, count in enumerate(row)
-        if place != label and count > 0
+        for index, count in enumerate(row)
+        if index != label and count > 0
     ]
     return sorted(pairs, key=lambda pair: -pair.examples)
 

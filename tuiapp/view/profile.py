@@ -22,8 +22,8 @@ LEAST_BAR, MOST_BAR = 10, 60
 
 def latest(profiles: Mapping[int, Profile]) -> list[Profile]:
     """Returns those of the steps that were profiled last, by rank."""
-    last = max((one.time for one in profiles.values()), default=0.0)
-    first = next((one.step for one in profiles.values() if one.time == last), 0)
+    last = max((profile.time for profile in profiles.values()), default=0.0)
+    first = next((profile.step for profile in profiles.values() if profile.time == last), 0)
     return [one for _, one in sorted(profiles.items()) if one.step == first]
 
 
@@ -38,14 +38,14 @@ def heading(profiles: Sequence[Profile]) -> str:
 def rank_lines(profiles: Sequence[Profile], width: int) -> list[str]:
     """Returns a table of the ranks, each with a bar, in at most so many cells."""
     columns: list[Column[Profile]] = [Column("rank", 4, lambda one: str(one.rank)), *map(_share, GLYPHS)]
-    if any(one.peak_bytes for one in profiles):
+    if any(profile.peak_bytes for profile in profiles):
         columns.append(Column("memory", 9, lambda one: format_bytes(one.peak_bytes)))
     lines = plain_table(columns, profiles, width)
     widest = max(map(len, lines))
     cells = min(MOST_BAR, width - widest - 2)
     if cells < LEAST_BAR:
         return lines
-    bars = ["", *(_bar(one, cells) for one in profiles)]
+    bars = ["", *(_bar(profile, cells) for profile in profiles)]
     return [f"{line.ljust(widest)}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]
 
 
@@ -67,7 +67,7 @@ def memory_lines(profiles: Sequence[Profile]) -> Iterator[str]:
     if memory := profiles[0].step_memory:
         yield f"{format_bytes(memory.total)} of each device for the compiled step:"
         yield f"  {join_words(_parts(memory))}"
-    peaks = [(one.process_peak_bytes, one.rank) for one in profiles if one.process_peak_bytes]
+    peaks = [(profile.process_peak_bytes, profile.rank) for profile in profiles if profile.process_peak_bytes]
     if peaks:
         most, rank = max(peaks, key=lambda peak: (peak[0], -peak[1]))
         yield f"{format_bytes(most)} at most since the run's start, on rank {rank}"
@@ -107,7 +107,7 @@ def trace_lines(one: Profile) -> list[str]:
 
 def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:
     """Yields all of it: of the operations those of one rank, by default the first."""
-    chosen = next((one for one in profiles if one.rank == rank), profiles[0])
+    chosen = next((profile for profile in profiles if profile.rank == rank), profiles[0])
     yield from (heading(profiles), "", *rank_lines(profiles, width), "", legend(), "")
     if told := list(memory_lines(profiles)):
         yield from (*told, "")
@@ -120,16 +120,19 @@ def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:
     """Returns the same as plain values."""
     return [
         {
-            "rank": one.rank,
-            "step": one.step,
-            "steps": one.steps,
-            "seconds": one.seconds,
-            "spent": one.spent,
-            "largest": [{"name": found.name, "seconds": found.seconds, "calls": found.calls} for found in one.largest],
-            "peak_bytes": one.peak_bytes,
-            "process_peak_bytes": one.process_peak_bytes,
-            "step_memory": (memory := one.step_memory) and {**msgspec.structs.asdict(memory), "total": memory.total},
-            "trace": one.trace,
+            "rank": profile.rank,
+            "step": profile.step,
+            "steps": profile.steps,
+            "seconds": profile.seconds,
+            "spent": profile.spent,
+            "largest": [
+                {"name": found.name, "seconds": found.seconds, "calls": found.calls} for found in profile.largest
+            ],
+            "peak_bytes": profile.peak_bytes,
+            "process_peak_bytes": profile.process_peak_bytes,
+            "step_memory": (memory := profile.step_memory)
+            and {**msgspec.structs.asdict(memory), "total": memory.total},
+            "trace": profile.trace,
         }
-        for one in profiles
+        for profile in profiles
     ]

@@ -11,10 +11,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tuiapp.trainers.contract.metrics import LOSS, STEP_TIME
-from tuiapp.trainers.state.array_state import letter
 from tuiapp.trainers.state.condition import SLOW_SKEW, rank_condition
 from tuiapp.trainers.state.curves import ALL
-from tuiapp.trainers.state.rank_state import NodeStatus, Pace, RankState
+from tuiapp.trainers.state.rank_state import NodeStatus, Pace, RankState, letter
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.signs import Condition, Severity
 from tuiapp.trainers.state.text import (
@@ -132,8 +131,8 @@ def _culprits(state: RunState) -> dict[int, Condition]:
     """Returns the conditions of ranks that stand out, or whose node does."""
     conditions = {row.rank.rank: row.condition for row in rank_rows(state, state.last_time)}
     if state.nodes:
-        conditions = {rank: _on_node(state, state.node_of(rank), one) for rank, one in conditions.items()}
-    return {rank: one for rank, one in conditions.items() if one.stands_out}
+        conditions = {rank: _on_node(state, state.node_of(rank), condition) for rank, condition in conditions.items()}
+    return {rank: condition for rank, condition in conditions.items() if condition.stands_out}
 
 
 _WEIGHTS: dict[Severity, int] = {"good": 0, "info": 1, "warning": 2, "error": 3}
@@ -242,7 +241,7 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
 
 def _ranked(*titles: str) -> list[Column[RankRow]]:
     """Returns columns, in the order above; the last of the titles is the first to be left out where not all fit."""
-    return [replace(one, rank=titles.index(one.title)) for one in _COLUMNS if one.title in titles]
+    return [replace(column, rank=titles.index(column.title)) for column in _COLUMNS if column.title in titles]
 
 
 RANK_COLUMNS = _ranked(
@@ -273,7 +272,7 @@ NODE_COLUMNS = _ranked(
 def columns_of(state: RunState, ranks: Sequence[RankRow], sort: SortKey) -> list[Column[RankRow]]:
     """Returns the columns for which some rank has data, before the first step all; the one sorted by stays longest."""
     columns = NODE_COLUMNS if state.nodes else RANK_COLUMNS
-    known = [one for one in columns if not state.step or any(map(one.known, ranks))]
+    known = [column for column in columns if not state.step or any(map(column.known, ranks))]
     return [replace(one, rank=0) if one.title == sort else one for one in known]
 
 

@@ -431,10 +431,10 @@ def columns_of(
     by, are the last to be left out for want of room, and those `removed` do not come in. The state is always there.
     """
     hidden = {one.name for one in _constant(infos)}
-    hidden |= {one.name for one in COLUMNS if one.comes and not one.comes(infos)}
+    hidden |= {column.name for column in COLUMNS if column.comes and not column.comes(infos)}
     if infos and all(one.config is not None and not BACKENDS[one.config.backend].builtin for one in infos):
-        figures = {one.name: one.figure for one in COLUMNS if one.figure is not None}
-        hidden |= {name for name, one in figures.items() if all(one.value(info) is None for info in infos)}
+        figures = {column.name: column.figure for column in COLUMNS if column.figure is not None}
+        hidden |= {name for name, figure in figures.items() if all(figure.value(info) is None for info in infos)}
     # What runs are best by is shown once.
     given = {one.name: one for one in first}
     best = {split(name)[1] for kind, name in map(kind_of, given) if kind in (GREATEST, LEAST)}
@@ -449,7 +449,7 @@ def columns_of(
     found = {
         name: replace(given.get(name) or column_of(name), rank=(ranks | wanted)[name]) for name in dict.fromkeys(values)
     }
-    listed = [replace(one, rank=min(one.rank, wanted.get(one.name, one.rank))) for one in COLUMNS]
+    listed = [replace(column, rank=min(column.rank, wanted.get(column.name, column.rank))) for column in COLUMNS]
     hidden = (hidden | {*removed}) - {STATE, *wanted}
     shown = [one for one in (*listed, *found.values()) if one.name not in hidden]
     equal = equal_columns(sorted(shown, key=lambda one: one.rank), infos, wanted)
@@ -558,7 +558,7 @@ def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
     """
     infos = list(infos)
     words, comparisons = _read_filter(text, infos)
-    found = [info for info in infos if all(_holds(info, one) for one in comparisons)]
+    found = [info for info in infos if all(_holds(info, comparison) for comparison in comparisons)]
     return [info for info in found if _has_all(words_of(info), words)] if words else found
 
 

@@ -27,8 +27,7 @@ from tuiapp.trainers.config.secrets import Masked, mask_values
 from tuiapp.trainers.contract.metrics import ACCURACIES, accuracy_percent, evaluation_of, is_number, loss_of, split
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.known_metrics import by_importance, format_accuracy, is_bookkeeping, metric
-from tuiapp.trainers.state.objective import Objective, objective_names
-from tuiapp.trainers.state.results import result_value, result_values
+from tuiapp.trainers.state.objective import Objective, objective_names, result_value, result_values
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, format_fact, sanitize, without_directories
 from tuiapp.view.table import Column, Figure
@@ -291,11 +290,11 @@ def _is_plain(key: str, values: Iterable[object]) -> bool:
 
 def own_metrics(infos: Sequence[RunInfo]) -> list[str]:
     """Returns the numbers that scripts report beside the loss and the evaluation, the most important first."""
-    scripts = [one for one in infos if one.config is not None and not BACKENDS[one.config.backend].builtin]
+    scripts = [info for info in infos if info.config is not None and not BACKENDS[info.config.backend].builtin]
     names = objective_names(scripts[:MOST_ASKED])
-    evaluations = {f"{one.summary.evaluated_on}/{last}" for one in scripts for last in ("loss", "accuracy")}
+    evaluations = {f"{script.summary.evaluated_on}/{last}" for script in scripts for last in ("loss", "accuracy")}
     shown = {loss_of(names), *evaluation_of(names)[1:], *evaluations}
-    return by_importance((one for one in names if one not in shown and not is_bookkeeping(one)), "")
+    return by_importance((name for name in names if name not in shown and not is_bookkeeping(name)), "")
 
 
 def differing_keys(infos: Sequence[RunInfo], most: int = MOST_DIFFERING) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from tuiapp.trainers.config.mesh import AXES
-from tuiapp.trainers.state.array_state import ArrayState, Device
+from tuiapp.trainers.state.rank_state import ArrayState, Device
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 
@@ -49,12 +49,12 @@ def held_words(state: RunState) -> list[str]:
 
 def split_weights(state: RunState) -> list[ArrayState]:
     """Returns the weights of a mesh that splits them: each is told in a line."""
-    return [one for one in state.arrays.values() if one.name.startswith(WEIGHT) and AXES[1] in one.mesh]
+    return [array for array in state.arrays.values() if array.name.startswith(WEIGHT) and AXES[1] in array.mesh]
 
 
 def only_listed(state: RunState) -> set[str]:
     """Returns the names of those without a picture: all but the first."""
-    return {one.name for one in split_weights(state)[1:]}
+    return {weight.name for weight in split_weights(state)[1:]}
 
 
 def part_words(array: ArrayState, letters: dict[Device, str]) -> list[str]:

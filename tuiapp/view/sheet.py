@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuiapp.trainers.state.results import Spread
+from tuiapp.trainers.state.objective import Spread
 from tuiapp.trainers.state.text import MISSING, format_percent, format_rate, plural, sanitize
 from tuiapp.view.measured import Measured, whole
 from tuiapp.view.run_list import state

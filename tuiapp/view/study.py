@@ -15,13 +15,11 @@ from tuiapp.trainers.contract.events import PRUNED
 from tuiapp.trainers.contract.metrics import is_number
 from tuiapp.trainers.experiments.study import Study, StudyDir
 from tuiapp.trainers.state.known_metrics import metric
-from tuiapp.trainers.state.objective import Objective, guess
-from tuiapp.trainers.state.results import Spread
+from tuiapp.trainers.state.objective import Objective, Spread, guess
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, format_percent, sanitize
 from tuiapp.view.axes import axis_labels, log_labels
-from tuiapp.view.chart import Chart
-from tuiapp.view.frame import LEFT_CELLS, cell_at, frame
+from tuiapp.view.chart import LEFT_CELLS, Chart, cell_at, frame
 from tuiapp.view.groups import Row, RunGroup, fold, runs_of
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
@@ -96,7 +94,9 @@ class StudyState:
     @property
     def best(self) -> Trial | None:
         """The best of those that are completed; None if none is."""
-        return next((one for one in self.trials if one.state == "completed" and one.objective is not None), None)
+        return next(
+            (trial for trial in self.trials if trial.state == "completed" and trial.objective is not None), None
+        )
 
 
 def is_pruned(info: RunInfo) -> bool:
@@ -234,7 +234,7 @@ def importance_of(state: StudyState) -> dict[str, float]:
     # Imported late: it brings the launcher.
     from tuiapp.trainers.experiments.sweep import importances
 
-    whole = [one for one in points(state) if one.state == "completed"]
+    whole = [point for point in points(state) if point.state == "completed"]
     trials = [({key: one.values[key] for key in state.drawn_keys}, one.mean) for one in whole]
     return importances(trials, bool(state.objective and state.objective.rises), state.log_keys)
 

@@ -146,7 +146,7 @@ class ChoiceInput(Widget, can_focus=True):
         await self.action_open()
         typed_in_all = self._typed + event.character
         for typed in (typed_in_all[start:] for start in range(len(typed_in_all))):
-            if (place := next((n for n, one in enumerate(entries) if one.startswith(typed)), None)) is not None:
+            if (place := next((n for n, entry in enumerate(entries) if entry.startswith(typed)), None)) is not None:
                 self._typed = typed
                 self.query_one(_Menu).highlighted = place
                 return

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tuiapp.view.devices.drawing import Shade
-from tuiapp.view.palette import heat_color, series_color
+from tuiapp.view.marks import heat_color, series_color
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.signs import Severity

@@ -155,12 +155,16 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     @property
     def _backend_notes(self) -> dict[str, str]:
-        words = {one.backend: one.words(self._machine) for one in self._environments}
+        words = {environment.backend: environment.words(self._machine) for environment in self._environments}
         return {name: f"{note} · {words[name]}" if words[name] else note for name, note in NOTES["backend"].items()}
 
     @property
     def _unavailable(self) -> dict[str, str]:
-        return {one.backend: one.unavailable for one in self._environments if one.unavailable}
+        return {
+            environment.backend: environment.unavailable
+            for environment in self._environments
+            if environment.unavailable
+        }
 
     def show_environments(self) -> None:
         """Shows what is known by now of the backends' environments."""

@@ -14,8 +14,7 @@ from textual.widgets import Static
 
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import ChartOptions
-from tuiapp.widgets.chart_legend import scale_of
-from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
+from tuiapp.widgets.chart_panel import ChartPanel, ChartSource, scale_of
 
 
 class GridChart(ChartPanel, inherit_bindings=False):

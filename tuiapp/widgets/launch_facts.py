@@ -11,9 +11,9 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Button, Static
 
-from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.memory import free_memory, jax_pool_bytes, on_host
+from tuiapp.trainers.config.run_config import learning_rate_words
 from tuiapp.trainers.config.script import short_command
 from tuiapp.trainers.state.text import MISSING, format_bytes, join_words, plural, sanitize, sanitize_lines
 from tuiapp.view.draft import FIELDS, Draft, device_words, sweep_words
@@ -169,7 +169,7 @@ def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    rate = f"learning rate {words}" if (words := rate_words(draft.resolved)) else ""
+    rate = f"learning rate {words}" if (words := learning_rate_words(draft.resolved)) else ""
     words = join_words([f"{per_epoch} steps per epoch", f"{total} in all", rate, f"{parameters} parameters"])
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
     return Content.assemble(words, (left_out, MUTED))

@@ -62,7 +62,7 @@ class NodeScroll(VerticalScroll):
     def place(self, places: list[Place], order: Iterable[int] | None = None) -> None:
         """Takes over where nodes are drawn, and all nodes in order if some are not; none for a run on one machine."""
         self._places = places
-        self._order = list(order) if order is not None else [one.node for one in places]
+        self._order = list(order) if order is not None else [place.node for place in places]
 
     def is_at(self, node: int) -> bool:
         """Whether the cursor is on a node, and to be seen."""
@@ -100,7 +100,7 @@ class NodeScroll(VerticalScroll):
     def on_click(self, event: events.Click) -> None:
         """Folds the node that was clicked."""
         line = event.screen_y - self.query_one(TextView).region.y
-        if clicked := next((one for one in self._places if one.line == line), None):
+        if clicked := next((place for place in self._places if place.line == line), None):
             self.groups.cursor = clicked.node
             self._toggle(clicked.node)
 

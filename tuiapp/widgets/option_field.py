@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 from textual import events, on
@@ -11,6 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
+from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -18,10 +22,69 @@ from tuiapp.trainers.config.datasets import SOURCES
 from tuiapp.trainers.config.mirror import TENSORBOARD
 from tuiapp.trainers.config.options import Option
 from tuiapp.trainers.config.run_config import OPTIONS
+from tuiapp.trainers.config.user_code import PY, UserCodeError, read_names
 from tuiapp.trainers.state.text import sanitize
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.path_suggester import PathSuggester
+
+
+class PathSuggester(Suggester):
+    """Suggests the first path that completes the typed one, by the prefix before it.
+
+    After "py:FILE:" it suggests a name that FILE defines.
+
+    Args:
+        suffixes: Prefix, which may be empty, → how the names of files end; "/" for directories only.
+    """
+
+    def __init__(self, suffixes: Mapping[str, str]) -> None:
+        # Not cached: directories change.
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._suffixes = suffixes
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Returns the whole completed value, or None."""
+        for prefix, suffix in self._suffixes.items():
+            if value.startswith(prefix):
+                typed = value.removeprefix(prefix)
+                # A directory may be on a server that does not answer.
+                found = await asyncio.to_thread(complete, typed, suffix, prefix == PY)
+                return f"{prefix}{found}" if found else None
+        return None
+
+
+def complete(typed: str, suffix: str, named: bool = False) -> str | None:
+    """Returns the first completion in order: a directory, with a slash, or a file with the suffix.
+
+    With `named`, after a file and a colon: the first name that it defines.
+    """
+    if named and f"{suffix}:" in typed:
+        return _complete_name(*typed.rsplit(":", 1))
+    directory, start = os.path.split(typed)
+    if not typed or typed == "~":
+        return None
+    try:
+        with os.scandir(os.path.expanduser(directory) or ".") as entries:
+            names = sorted(
+                f"{entry.name}/" if entry.is_dir() else entry.name
+                for entry in entries
+                if entry.name.startswith(start)
+                and entry.name.isprintable()
+                and (entry.is_dir() or entry.name.endswith(suffix))
+                and (start or not entry.name.startswith("."))
+            )
+    except (OSError, ValueError):
+        return None
+    return os.path.join(directory, names[0]) if names else None
+
+
+def _complete_name(file: str, start: str) -> str | None:
+    try:
+        names = read_names(Path(os.path.expanduser(file)).absolute())
+    except UserCodeError:
+        return None
+    return next((f"{file}:{name}" for name in names if name.startswith(start) and name != "*"), None)
+
 
 COMPLETED = {"script": ".py", "program": "", "directory": "/", "weights": ".safetensors"}
 """How the names end that complete a path: no file's ends with "/"."""
@@ -142,7 +205,7 @@ class OptionField(Widget):
 
     def _path_box(self) -> Input:
         box = Input(self._text, select_on_focus=False, classes="path", validate_on=())
-        box.suggester = PathSuggester({one: ENDINGS[one] for one in self.option.prefixes})
+        box.suggester = PathSuggester({prefix: ENDINGS[prefix] for prefix in self.option.prefixes})
         return box
 
     def render(self) -> Content:

@@ -16,10 +16,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tuiapp.terminal.ascii_filter import AsciiFilter
-from tuiapp.view.chart import BAND, Chart
-from tuiapp.view.frame import BOTTOM_CELLS, LEFT_CELLS, frame
+from tuiapp.view.chart import BAND, BOTTOM_CELLS, LEFT_CELLS, Chart, frame
 from tuiapp.view.heat import LABEL_CELLS, Heat
-from tuiapp.view.palette import series_color
+from tuiapp.view.marks import series_color
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, HEAT, NONE, RAW, Cells, first_lines, rasterize
 from tuiapp.widgets.colors import BAND_COLOR, faint, heat_colors
 
@@ -211,8 +210,8 @@ class Plot(Widget):
 def _labels(heat: Heat, lines: int, at: int | None) -> dict[int, tuple[str, int]]:
     """Returns the labels, each in the first line of its row, with the sign of one that stands out."""
     found = dict.fromkeys(range(lines), (f"{'':{LABEL_CELLS}}│", NONE))
-    for place, (line, row) in enumerate(zip(first_lines(heat, lines), heat.rows, strict=False)):
+    for index, (line, row) in enumerate(zip(first_lines(heat, lines), heat.rows, strict=False)):
         sign = row.condition.symbol if row.condition else "│"
-        ink = ROW if place == at else GAP if row.condition else EVALUATION if row.chosen else NONE
+        ink = ROW if index == at else GAP if row.condition else EVALUATION if row.chosen else NONE
         found[line] = f"{row.label:>{LABEL_CELLS}}{sign}", ink
     return found

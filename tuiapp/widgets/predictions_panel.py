@@ -19,7 +19,7 @@ from tuiapp.trainers.state.text import bar, format_percent, sanitize_lines
 from tuiapp.view.pictures import LEAST_WIDTH
 from tuiapp.view.predictions import ClassAccuracy, by_class, class_name, confusions, is_matrix
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.pictures import Pictures
+from tuiapp.widgets.media_panel import Pictures
 from tuiapp.widgets.text_view import TextPanel, TextView
 
 MOST_NAME = 16
@@ -68,14 +68,14 @@ class PredictionsPanel(TextPanel):
         """Returns the pictures of the worst examples of the evaluation that is shown."""
         kept = state.media.get(WORST_EXAMPLES)
         step = state.predictions.step if state.predictions else None
-        return [one for one in kept.files if one.step == step] if kept else []
+        return [file for file in kept.files if file.step == step] if kept else []
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         found = state.predictions
         if found is None or not found.counts:
             return []
         classes = by_class(found)
-        right, examples = sum(one.right for one in classes), sum(one.examples for one in classes)
+        right, examples = sum(class_.right for class_ in classes), sum(class_.examples for class_ in classes)
         share = format_percent(right / examples if examples else None, 1)
         called = state.task.labels or "examples"
         when = f"  after step {found.step:,}" + (", averaged weights" if state.config.get("ema") else "")
@@ -84,7 +84,9 @@ class PredictionsPanel(TextPanel):
             lines += [Content(""), Content.styled("the model writes", MUTED), *_written(text, width)]
         if found.samples:
             # Of all bytes that there may be, most are in no text.
-            classes = sorted((one for one in classes if one.examples), key=lambda one: -one.examples)[:MOST_TOKENS]
+            classes = sorted((class_ for class_ in classes if class_.examples), key=lambda one: -one.examples)[
+                :MOST_TOKENS
+            ]
         lines += [Content(""), *_table(found, classes, width)]
         return lines if self._pictures(state) else [*lines, *_mistakes(state, found)]
 
@@ -118,7 +120,7 @@ def _written(text: str, width: int) -> list[Content]:
 
 def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list[Content]:
     """A line per class, with its row of the confusion matrix where all columns fit."""
-    names = [one.name[:MOST_NAME] for one in classes]
+    names = [class_.name[:MOST_NAME] for class_ in classes]
     first = max(5, *map(cell_len, names))
     cell = 1 + max(len(str(count)) for row in found.counts for count in row)
     room = width - first - 10 - 9 - BAR - 3
@@ -138,10 +140,10 @@ def _table(found: Predictions, classes: list[ClassAccuracy], width: int) -> list
         parts: list[Content | tuple[str, str]] = [Content(start), (bar(one.accuracy or 0.0, BAR), "$primary")]
         if shows_matrix:
             parts.append(Content(" " * (shift - cell_len(start) - BAR)))
-            for place, count in enumerate(found.counts[label]):
+            for index, count in enumerate(found.counts[label]):
                 text = (f"{count}" if count else "·").rjust(cell)
-                confused = place != label and one.examples and count / one.examples >= CONFUSED
-                style = "bold" if place == label else "bold $text-warning" if confused else "" if count else MUTED
+                confused = index != label and one.examples and count / one.examples >= CONFUSED
+                style = "bold" if index == label else "bold $text-warning" if confused else "" if count else MUTED
                 parts.append((text, style))
         lines.append(Content.assemble(*parts))
     return lines

@@ -113,7 +113,7 @@ class RankTable(Vertical):
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", TextView).update([heading])
         first, last = self._in_sight(len(rows))
-        lines = [self._line(row, columns) if first <= place <= last else Content("") for place, row in enumerate(rows)]
+        lines = [self._line(row, columns) if first <= index <= last else Content("") for index, row in enumerate(rows)]
         self.query_one("#rows", TextView).update(lines)
         self._order = rows
         self._draw_graphs(len(rows))
@@ -135,8 +135,8 @@ class RankTable(Vertical):
         style = SEVERITY_STYLES[row.condition.severity]
         is_at = row.node is not None and self.query_one(NodeScroll).is_at(row.node)
         # At the cursor the state's colour would be that of its background.
-        colored = {one.title for one in columns} if row.condition.stands_out else set() if is_at else {"state"}
-        cells = [Content.styled(one.draw(row), style if one.title in colored else "") for one in columns]
+        colored = {column.title for column in columns} if row.condition.stands_out else set() if is_at else {"state"}
+        cells = [Content.styled(column.draw(row), style if column.title in colored else "") for column in columns]
         line = Content(GAP).join(cells)
         if row.node is not None:
             return Content.assemble(" ", line).stylize("reverse" if is_at else "")
@@ -157,7 +157,7 @@ class RankTable(Vertical):
         graphs.display = bool(lines)
         if lines:
             dark = self.app.current_theme.dark
-            graphs.update([styled(one, dark=dark) for one in lines])
+            graphs.update([styled(line, dark=dark) for line in lines])
 
     def _in_sight(self, count: int) -> tuple[int, int]:
         """Returns the first and last row to draw."""
@@ -168,5 +168,5 @@ class RankTable(Vertical):
 
 
 def _heading(columns: Sequence[Column[RankRow]], sort: SortKey) -> Content:
-    titles = [one.align(one.title) + ("▾ " if one.title == sort != "rank" else GAP) for one in columns]
+    titles = [column.align(column.title) + ("▾ " if column.title == sort != "rank" else GAP) for column in columns]
     return Content(f" {''.join(titles)}".rstrip())

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Static
 
 from tuiapp.trainers.contract.metrics import evaluation_of
-from tuiapp.trainers.state.condition import run_words
+from tuiapp.trainers.state.condition import headline, run_words
 from tuiapp.trainers.state.messages import describe_queued, describe_rate
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.run_state import RunState, names
@@ -211,3 +216,95 @@ def _spread(width: int, *parts: Content) -> Content:
     for part, space in zip(kept[1:], spaces, strict=False):
         line = Content.assemble(line, " " * space, part)
     return line
+
+
+class ReplayBar(Widget):
+    DEFAULT_CSS = """
+    ReplayBar {
+        height: 1;
+        padding: 0 1;
+        background: $panel;
+        display: none;
+    }
+    """
+
+    @dataclass
+    class Sought(Message):
+        """The user clicked a position."""
+
+        fraction: float
+        """From 0, the start, to 1, the end."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._mark, self._times, self._fraction = "", "", 0.0
+        self._line = (0, 0)
+        """Start and length of the progress line, in cells."""
+
+    def show(self, *, speed: float, paused: bool, position: float, duration: float) -> None:
+        mark = f"{'❚❚' if paused else '▶ '} REPLAY ×{speed:g}"
+        times = f"{format_duration(position)} of {format_duration(duration)}"
+        room = max(1, 2 * self.size.width)
+        fraction = round(room * position / duration) / room if duration > 0 else 0.0
+        if (mark, times, fraction) != (self._mark, self._times, self._fraction):
+            self._mark, self._times, self._fraction = mark, times, fraction
+            self.refresh()
+
+    def render(self) -> Content:
+        mark = Content.styled(f" {self._mark} ", "bold reverse")
+        space = "pause" if "▶" in self._mark else "play"
+        keys = f" · space {space} · , . seek · < > speed" if self.size.width >= 110 else ""
+        end = Content.assemble(f" {self._times}", (keys, MUTED))
+        room = max(0, self.size.width - mark.cell_length - 1 - end.cell_length)
+        self._line = (mark.cell_length + 1, room)
+        full, half = divmod(round(min(1.0, self._fraction) * room * 2), 2)
+        done = "━" * full + ("╸" if half else "")
+        line = Content.assemble((done, "$primary"), ("─" * (room - len(done)), "$foreground 30%"))
+        return Content.assemble(mark, " ", line, end)
+
+    def on_click(self, event: events.Click) -> None:
+        start, length = self._line
+        offset = event.get_content_offset_capture(self)
+        if length and start <= offset.x < start + length:
+            self.post_message(self.Sought((offset.x - start) / length))
+
+
+class AlertStrip(Static):
+    """Shows the most severe alert, the failure or the final summary; hidden when there is none."""
+
+    DEFAULT_CSS = """
+    AlertStrip {
+        height: auto;
+        max-height: 3;
+        padding: 0 1;
+        display: none;
+
+        &.-good { background: $success-muted; color: $text-success; }
+        &.-info { background: $primary-muted; color: $text-primary; }
+        &.-warning { background: $warning-muted; color: $text-warning; }
+        &.-error { background: $error-muted; color: $text-error; text-style: bold; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes, markup=False)
+        self._text = ""
+        self._dismissed = ""
+
+    def dismiss(self) -> None:
+        self._dismissed = self._text
+        self.display = False
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+    def show(self, state: RunState) -> None:
+        found = headline(state)
+        text = str(found or "")
+        if text == self._text:
+            return
+        self._text = text
+        self.display = bool(text) and text != self._dismissed
+        for severity in ("good", "info", "warning", "error"):
+            self.set_class(found is not None and found.severity == severity, f"-{severity}")
+        self.update(Content(text))

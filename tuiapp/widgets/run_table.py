@@ -23,7 +23,7 @@ from tuiapp.trainers.state.signs import SIGNS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import fit, plural
 from tuiapp.view.groups import ListRow, RunGroup
-from tuiapp.view.palette import letter_of, series_color
+from tuiapp.view.marks import letter_of, series_color
 from tuiapp.view.run_list import state_name
 from tuiapp.view.table import GAP, GAP_CELLS, Column, fitting
 from tuiapp.widgets.colors import BAND_COLOR, mark_selection
@@ -203,7 +203,7 @@ class RunTable(ScrollView, can_focus=True):
     def _go_to(self, id: RunDir | str) -> None:
         """Moves focus and cursor to a row, wherever it is by now."""
         self.focus()
-        self._go(next((place for place, row in enumerate(self.rows) if row.id == id), self.cursor))
+        self._go(next((index for index, row in enumerate(self.rows) if row.id == id), self.cursor))
 
     def action_turn(self, is_open: bool) -> None:
         """Opens or closes the group under the cursor, or closes the one that its row is in."""
@@ -272,7 +272,7 @@ class RunTable(ScrollView, can_focus=True):
         self._columns = fitting(self._offered, width, self.rows)
         if self._hidden:
             # How many there are has room of its own. Cells are what a long list costs: they are measured once.
-            measured = [replace(one, most=0) for one in self._columns]
+            measured = [replace(column, most=0) for column in self._columns]
             self._columns = fitting(measured, width - len(f" +{self._hidden}"))
         # The heading stays and takes a row from the scrollable area.
         self.virtual_size = Size(self.scrollable_content_region.width, len(self.rows) + 1)
@@ -294,7 +294,7 @@ class RunTable(ScrollView, can_focus=True):
         line = line[:-GAP_CELLS]
         room = self.scrollable_content_region.width - len(line)
         words = (f"+{plural(self._hidden, 'more column')}", f"+{self._hidden} more", f"+{self._hidden}")
-        fits = (one for one in words if self._hidden and len(one) < room)
+        fits = (word for word in words if self._hidden and len(word) < room)
         return line + next(fits, "").rjust(room)
 
     @property
@@ -323,4 +323,4 @@ class RunTable(ScrollView, can_focus=True):
         state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()
         faint = self.get_component_rich_style("runs--info", partial=True) if colored else Style()
         styles = {"state": base + state, "run": base + faint}
-        return segments + [Segment(one.draw(row) + GAP, styles.get(one.name, base)) for one in self._columns]
+        return segments + [Segment(column.draw(row) + GAP, styles.get(column.name, base)) for column in self._columns]

@@ -22,7 +22,7 @@ from tests.bench.gpu import smi
 from tests.bench.gpu.checks import CHECKS
 from tests.bench.gpu.report import machine, pack, passed, table, write
 from tests.bench.gpu.runner import BUDGET_S, Outcome, run
-from tuiapp.trainers.config.visible_gpus import VISIBLE, choose
+from tuiapp.trainers.config.machine import VISIBLE, choose
 
 
 def main(words: Sequence[str] | None = None) -> int:

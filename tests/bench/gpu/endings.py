@@ -10,7 +10,7 @@ from unittest.mock import patch
 from tests.bench.gpu.box import FREED_S, Box
 from tests.kit import ROOT
 from tests.kit.harness import resumed
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, RankFailed
 
 RAISED_S = 30.0
@@ -24,9 +24,9 @@ def endings(box: Box) -> None:
     before = box.used_bytes()
     with box.endless(model="net") as run:
         run.at_step(STEPS)
-        mailbox.send(run.run.commands, "checkpoint")
+        sidecars.send_command(run.run.commands, "checkpoint")
         asked = run.wait(Checkpoint)
-        mailbox.send(run.run.commands, "stop")
+        sidecars.send_command(run.run.commands, "stop")
         end = run.end()
         box.find.holds("a stopped run says so", end.status == "stopped", end.reason or end.status)
         saved = run.of(Checkpoint)[-1].step

@@ -8,7 +8,7 @@ from tests.kit.harness import START_S, watching
 from tests.kit.terminal import READY, Terminal
 from tuiapp.library.find import find_run
 from tuiapp.library.presets import save_preset
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 
 PRESET = "on-this-machine"
 
@@ -36,7 +36,7 @@ def dashboard(box: Box) -> None:
                 name = next(row["name"] for row in smi.ask() if row["uuid"] == box.gpus[0])
                 word = name.removeprefix("NVIDIA ").split()[0]
                 box.find.holds(f"{word} is on the screen", word in text)
-            mailbox.send(run.run.commands, "stop")
+            sidecars.send_command(run.run.commands, "stop")
             run.end()
             terminal.wait("STOPPED")
             keep(box, terminal, "stopped")

@@ -7,7 +7,7 @@ import gzip
 from tests.bench.gpu.box import Box
 from tests.bench.gpu.findings import SkipCheck
 from tests.bench.gpu.smi import MIB
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import KERNELS, Profile
 from tuiapp.trainers.state.messages import describe_profile
 
@@ -21,7 +21,7 @@ def profiles(box: Box) -> None:
     for backend in able:
         with box.find.part(backend), box.endless(backend=backend, model="net") as run:
             run.at_step(STEPS)
-            mailbox.send(run.run.commands, "profile", STEPS)
+            sidecars.send_command(run.run.commands, "profile", STEPS)
             found = run.wait(Profile)
             box.find.note(f"{backend}: {describe_profile(found)}")
             box.find.at_most(f"{backend}: parts of the time are the whole, within s", _rest(found), 1e-6)

@@ -20,9 +20,9 @@ from tests.kit.reported import of_steps
 from tuiapp.trainers.config.files import user_cache
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import AnyEvent, Event, Metrics, Phase, RankStarted, RunEnded, RunStarted
 from tuiapp.trainers.contract.metrics import STEP_TIME, TEST_SECONDS, total
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.launch.directory import make_directory
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import start_supervisor

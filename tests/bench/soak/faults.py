@@ -25,7 +25,7 @@ from tests.kit.nodes import agent
 from tests.kit.terminal import GONE_S, end
 from tests.processes.conftest import FAULTS as FAULT_FILES
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Checkpoint, Metrics, StopRequested
 from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.launch import launch, resume
@@ -239,13 +239,13 @@ def _its_own(plan: Plan, run: Watched) -> tuple[str, ...]:
 
 def _child(plan: Plan, run: Watched) -> tuple[str, ...]:
     _reach(plan.step + 5, run)
-    mailbox.send(run.run.commands, "stop-now")
+    sidecars.send_command(run.run.commands, "stop-now")
     return ("stopped",)
 
 
 def _stop(plan: Plan, run: Watched) -> tuple[str, ...]:
     _reach(plan.step, run)
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     return ("stopped",)
 
 
@@ -253,12 +253,12 @@ def _stop_twice(plan: Plan, run: Watched) -> tuple[str, ...]:
     _reach(plan.step, run)
     os.kill(run.started.pid, signal.SIGTERM)
     run.wait(StopRequested)
-    mailbox.send(run.run.commands, "stop-now")
+    sidecars.send_command(run.run.commands, "stop-now")
     return ("stopped",)
 
 
 def _stop_before_the_start(plan: Plan, run: Watched) -> tuple[str, ...]:
-    mailbox.send(run.run.commands, "stop" if plan.step % 2 else "stop-now")
+    sidecars.send_command(run.run.commands, "stop" if plan.step % 2 else "stop-now")
     return ("stopped",)
 
 
@@ -269,12 +269,12 @@ def _full_disk(plan: Plan, run: Watched) -> tuple[str, ...]:
     limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids}
     for pid, (_, hard) in limits.items():
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (run.run.journal.stat().st_size + 100, hard))
-    mailbox.send(run.run.commands, "checkpoint")
+    sidecars.send_command(run.run.commands, "checkpoint")
     time.sleep(plan.seconds)
     for pid, limit in limits.items():
         resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
     time.sleep(0.5)
-    mailbox.send(run.run.commands, "stop")
+    sidecars.send_command(run.run.commands, "stop")
     run.wait(Checkpoint, seconds=60)
     return ("stopped",)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench.soak.checks import Problem
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.trainers.config.run_config import to_toml_values
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.experiments.queue import add_all, start_keeper
 from tuiapp.trainers.experiments.study import Search, Study
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, keep_searches

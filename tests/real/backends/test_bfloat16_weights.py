@@ -13,7 +13,7 @@ from tests.kit.only_rank import train_alone
 from tests.kit.recorder import Recorder, Shelf, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.frameworks.torch.average import Average
+from tuiapp.trainers.frameworks.torch.losses import Average
 from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
 from tuiapp.trainers.rank.tensor_files import Tensors, as_float32, encode, load
 

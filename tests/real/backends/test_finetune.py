@@ -20,7 +20,7 @@ from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, train
 from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import InitialWeights
 from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints
 from tuiapp.trainers.rank import tensor_files
@@ -163,7 +163,7 @@ def test_real_ranks_begin_with_a_runs_weights_and_go_on_without_them(backend: st
         with launched(config, tmp_path / "runs") as run:
             if devices == 2:
                 run.at_step(7)
-                mailbox.send(run.run.commands, "stop")
+                sidecars.send_command(run.run.commands, "stop")
             run.end(170)
             run.wait_gone()
             evaluations = run.evaluations()

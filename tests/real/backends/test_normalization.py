@@ -23,8 +23,7 @@ from tuiapp.trainers.contract.manifest import list_checkpoints
 from tuiapp.trainers.frameworks.keras import state as keras_state
 from tuiapp.trainers.launch import LaunchError, resume
 from tuiapp.trainers.sources.arrays import StoredImages
-from tuiapp.trainers.sources.datasets import load
-from tuiapp.trainers.sources.normalization import measure, normalized
+from tuiapp.trainers.sources.datasets import load, measure, normalized
 
 pytestmark = pytest.mark.nightly
 

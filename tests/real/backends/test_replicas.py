@@ -24,7 +24,7 @@ from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Alert, Differing, Replicas
 from tuiapp.trainers.frameworks.jax.replicas import replica_checksums
-from tuiapp.trainers.frameworks.torch.replicas import checksums
+from tuiapp.trainers.frameworks.torch.profile import checksums
 from tuiapp.trainers.rank.replicas import Comparison, find_differing
 from tuiapp.trainers.rank.reporter import Reporter
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.config.options import HANG_VARIABLE
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.frameworks.torch import collectives as torch_collectives
+from tuiapp.trainers.frameworks.torch import profile
 from tuiapp.trainers.frameworks.torch import ranks as torch_ranks
-from tuiapp.trainers.frameworks.torch.collectives import read_trace
+from tuiapp.trainers.frameworks.torch.profile import read_trace
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.stacks import Collectives
@@ -78,11 +78,11 @@ def test_nccl_has_a_recorder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch._C, "_distributed_c10d", private)
     for backend in ("nccl", "gloo"):
         monkeypatch.setattr(dist, "get_backend", lambda name=backend: name)
-        assert torch_collectives.collectives() is None
+        assert profile.collectives() is None
     assert asked == ["nccl", "gloo"]
     # A version of PyTorch without it.
     monkeypatch.setattr(torch._C, "_distributed_c10d", SimpleNamespace())
-    assert torch_collectives.collectives() is None
+    assert profile.collectives() is None
 
 
 @pytest.mark.parametrize(
@@ -108,5 +108,5 @@ def test_nccl_waits_longer_than_a_hang_s_report_and_a_node_s_grace(
     assert backend == ("nccl" if platform == "cuda" else "gloo")
     assert (options["rank"], options["world_size"]) == (1, 2)
     assert options["timeout"] == (None if seconds is None else timedelta(seconds=seconds))
-    assert report.collectives is torch_collectives.collectives
+    assert report.collectives is profile.collectives
     assert phases == (["connecting", "met", "preparing"] if platform == "cuda" else [])

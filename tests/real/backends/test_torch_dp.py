@@ -21,7 +21,7 @@ from tuiapp.trainers.backends.torch_dp import Autocast
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.media import decode
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import steps_in_flight
 from tuiapp.trainers.rank.loop import STEPS_IN_FLIGHT
 from tuiapp.trainers.run import wire

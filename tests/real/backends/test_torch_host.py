@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tuiapp.trainers.frameworks.torch.host import stage, to_host
+from tuiapp.trainers.frameworks.torch.copies import stage, to_host
 from tuiapp.trainers.rank.tensor_files import as_float32
 
 pytestmark = pytest.mark.nightly

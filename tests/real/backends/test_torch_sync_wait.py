@@ -11,7 +11,7 @@ pytestmark = pytest.mark.nightly
 torch = pytest.importorskip("torch")
 
 from tuiapp.trainers.contract.metrics import SYNC_WAIT  # noqa: E402
-from tuiapp.trainers.frameworks.torch.sync_wait import EVERY_ON_CPU, FIRST, SyncWait  # noqa: E402
+from tuiapp.trainers.frameworks.torch.profile import EVERY_ON_CPU, FIRST, SyncWait  # noqa: E402
 
 
 class Timed:

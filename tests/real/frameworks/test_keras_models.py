@@ -16,8 +16,7 @@ from tests.kit import ROOT
 from tests.kit.model_tasks import IMAGE_MODELS
 from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import keras_arrays
-from tuiapp.trainers.config.catalog import MODELS, Shape
-from tuiapp.trainers.config.frozen import own_name
+from tuiapp.trainers.config.catalog import MODELS, Shape, own_name
 from tuiapp.trainers.frameworks.keras import models as keras_models
 
 pytestmark = pytest.mark.nightly

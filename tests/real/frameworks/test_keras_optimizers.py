@@ -13,8 +13,8 @@ import torch
 from tests.kit.close import assert_close, rounding
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.frameworks.keras.optimizers import build_optimizer
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.keras.state import build_optimizer
+from tuiapp.trainers.frameworks.torch.losses import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from tuiapp.trainers.frameworks.torch.ranks import update
 

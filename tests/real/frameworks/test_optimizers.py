@@ -12,7 +12,7 @@ from tests.kit.close import assert_close, rounding
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.jax.state import build_optimizer
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.losses import LossScale
 from tuiapp.trainers.frameworks.torch.ranks import build_optimizer as build_torch
 from tuiapp.trainers.frameworks.torch.ranks import update
 

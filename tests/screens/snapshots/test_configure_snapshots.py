@@ -18,16 +18,16 @@ from tests.kit.configure_app import screen, type_into
 from tests.kit.stage import TWO_CORES, Stage, matrix, press, until
 from tests.screens.snapshots.conftest import Before, ComparePicture
 from tuiapp.library.presets import presets_dir, save_preset
-from tuiapp.screens.confirm import Choice
-from tuiapp.screens.orphans import _question
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preset_dialogs import SavePreset
+from tuiapp.screens.quit import _stray_question
 from tuiapp.trainers.config.machine import Gpu, GpuProcess, Machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.orphans import _TOKEN_DIGITS, Orphan
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.widgets.choice_input import ChoiceInput
 from tuiapp.widgets.option_field import OptionField
@@ -155,7 +155,7 @@ async def strays(pilot: Pilot[Any]) -> None:
         Orphan(4121 + rank, 1, f"{h.RUN_ID}-{'0' * _TOKEN_DIGITS}", str(rank), "python -m tuiapp.trainers.rank.process")
         for rank in range(2)
     ]
-    pilot.app.push_screen(_question(left))
+    pilot.app.push_screen(_stray_question(left))
     await until(pilot, lambda: isinstance(pilot.app.screen, Choice))
 
 

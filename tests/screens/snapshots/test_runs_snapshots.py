@@ -24,16 +24,15 @@ from tests.unit.state.test_replay import Clock, Source, journal
 from tuiapp.feeds.replay_feed import ReplayFeed
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.compare import CompareScreen
-from tuiapp.screens.confirm import Choice
 from tuiapp.screens.devices import DevicesScreen
+from tuiapp.screens.dialog import Choice
 from tuiapp.screens.quit import _question
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
-from tuiapp.screens.runs_charts import RunsCharts
-from tuiapp.screens.workspace import Workspace
-from tuiapp.trainers.contract.about import About
+from tuiapp.screens.workspace import RunsCharts, Workspace
 from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.run_table import RunTable

@@ -12,7 +12,7 @@ import pytest
 
 from tuiapp.actions.action import ActionError
 from tuiapp.actions.command import send
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
@@ -59,12 +59,12 @@ def note(run: RunDir, **what: str) -> None:
 def test_the_mailbox_comes_first(run: RunDir) -> None:
     run.commands.mkdir()
     assert send(run, "stop") == ""
-    assert mailbox.take(run.commands) == ["stop"]
+    assert sidecars.take_commands(run.commands) == ["stop"]
 
 
 def test_a_signal_instead(run: RunDir, supervisor: subprocess.Popen[str]) -> None:
     note(run, supervisor=identity(supervisor.pid), machine=machine(), host="here")
-    commands: dict[mailbox.Command, str] = {"checkpoint": "SIGUSR1", "stop": "SIGTERM", "stop-now": "SIGQUIT"}
+    commands: dict[sidecars.Command, str] = {"checkpoint": "SIGUSR1", "stop": "SIGTERM", "stop-now": "SIGQUIT"}
     for command, name in commands.items():
         said = send(run, command)
         assert said.startswith(

@@ -11,7 +11,7 @@ from tests.kit.recorded import record
 from tuiapp.actions import queue as actions
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import find_waiting
 from tuiapp.trainers.experiments import queue
 
 

@@ -10,9 +10,9 @@ import pytest
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.recorded import CONFIG, record
-from tuiapp.actions.selection import select
+from tuiapp.actions.action import select
 from tuiapp.library.find import UnknownRunError
-from tuiapp.trainers.contract.about import About, write_about
+from tuiapp.trainers.contract.sidecars import About, write_about
 
 FIRST, SECOND, THIRD = (f"20261120T10150{n}-torch-ddp-net-3fa{n}" for n in (3, 2, 1))
 

@@ -13,9 +13,8 @@ from tuiapp.actions import stop
 from tuiapp.actions.report import refusal as no_report
 from tuiapp.actions.report import suggested
 from tuiapp.actions.stop import Stoppable, Waits
-from tuiapp.trainers.contract.about import About, write_about
-from tuiapp.trainers.contract.mailbox import take
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, take_commands, write_about
 from tuiapp.trainers.state.summary import summarise
 
 RUN = RunDir(Path("/runs/20261120T101500-torch-ddp-net-3fa1"))
@@ -56,7 +55,7 @@ def test_one_that_cannot_be_asked_does_not_keep_the_others(tmp_path: Path) -> No
     assert outcome.done == runs[1:]
     assert outcome.of("information") == ["Asked 2 runs to stop now."]
     assert f"Cannot send the command to {runs[0].run_id}" in outcome.of("error")[0]
-    assert [take(run.commands) for run in runs[1:]] == [["stop-now"]] * 2
+    assert [take_commands(run.commands) for run in runs[1:]] == [["stop-now"]] * 2
     for lock in locks:
         os.close(lock)
 

@@ -10,7 +10,7 @@ import pytest
 from tests.kit import histories as h
 from tests.kit.command_line import Command
 from tests.kit.recorded import record
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import CheckpointRequested, Event, RunEnded
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.lock import LockNote, write_note
@@ -24,12 +24,12 @@ class Run:
         self._run, self._events = run, events
         self._lock: int | None = run.take_lock()
         write_note(self._lock, LockNote(trouble=trouble))
-        self._send = mailbox.send
-        monkeypatch.setattr(mailbox, "send", self._answer)
+        self._send = sidecars.send_command
+        monkeypatch.setattr(sidecars, "send_command", self._answer)
 
-    def _answer(self, commands: Path, command: mailbox.Command, steps: int = 0) -> None:
+    def _answer(self, commands: Path, command: sidecars.Command, steps: int = 0) -> None:
         self._send(commands, command, steps)
-        assert mailbox.take(commands) == [f"{command}={steps}" if steps else command]
+        assert sidecars.take_commands(commands) == [f"{command}={steps}" if steps else command]
         writer = JournalWriter(self._run.journal)
         writer.append(self._events)
         writer.close()

@@ -10,10 +10,9 @@ from tests.kit import histories
 from tests.kit.command_line import Command
 from tests.kit.recorded import CONFIG, record, record_checkpoint
 from tuiapp.library.presets import load_config
-from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.events import InitialWeights
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import About, find_waiting, write_about
 from tuiapp.trainers.state.status import read_config
 
 

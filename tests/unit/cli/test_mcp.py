@@ -19,7 +19,7 @@ from tests.kit import interrupted
 from tests.kit.recorded import record
 from tuiapp.cli import main
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import find_waiting
 from tuiapp.verbs.mcp import make_server
 
 pytestmark = pytest.mark.nightly

@@ -11,8 +11,8 @@ import pytest
 from tests.kit import histories, interrupted
 from tests.kit.command_line import Command
 from tests.kit.recorded import record
-from tuiapp.trainers.contract.about import About, Change, change_about, read_about
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, Change, change_about, read_about
 
 FIRST, SECOND, THIRD = (
     "20261120T101500-torch-ddp-net-3fa1",

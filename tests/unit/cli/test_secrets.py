@@ -14,9 +14,9 @@ from tests.kit.command_line import Command
 from tests.kit.recorded import record
 from tuiapp.library.presets import save_preset
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract.about import About, write_about
 from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, write_about
 
 SECRETS = ("s3cr3t-of-env", "s3cr3t-of-argument", "s3cr3t-of-config", "s3cr3t-of-command")
 SCRIPT = RunConfig(

@@ -14,9 +14,8 @@ from tests.kit.command_line import Command
 from tests.kit.measured_runs import GROUP, record_study, recorded
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.contract.waiting import Waiting, find_waiting
+from tuiapp.trainers.contract.sidecars import Waiting, find_waiting, read_about
 from tuiapp.trainers.experiments import queue
 from tuiapp.trainers.experiments.study import Study
 from tuiapp.trainers.state.status import read_config

@@ -15,11 +15,10 @@ from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import command as run_command
 from tuiapp.trainers.config.script import variables
 from tuiapp.trainers.config.script_syntax import IN_ARGUMENTS
-from tuiapp.trainers.contract.about import read_about
 from tuiapp.trainers.contract.events import Figures, Metrics, RunEnded, Summary
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import find_waiting, read_about
 from tuiapp.trainers.experiments.study import StudyDir, runs_of_group
 from tuiapp.trainers.state.status import read_config
 

@@ -7,9 +7,8 @@ import pytest
 
 from tuiapp.trainers.config.files import make_private
 from tuiapp.trainers.config.gpu_choice import Use, find, most, pick, use_of
-from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease
+from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease, choose
 from tuiapp.trainers.config.settings import settings_path
-from tuiapp.trainers.config.visible_gpus import choose
 
 GIB = 1 << 30
 PRESENT: dict[str, list[str]] = {"GPU-aa11": [], "GPU-aa22": [], "GPU-bb33": [], "GPU-cc44": ["MIG-p1", "MIG-p2"]}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuiapp.trainers.config.hidden_modules import USED_BY, check_hidden
 from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.script import USED_BY, check_hidden
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_what_hides_nothing(tmp_path: Path, bare: str) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "package", ["torch", "jax", "tuiapp.trainers.script.client, tuiapp.trainers.script.meeting, tuiapp.trainers.launch"]
+    "package", ["torch", "jax", "tuiapp.trainers.script.client, tuiapp.trainers.script.jobs, tuiapp.trainers.launch"]
 )
 def test_each_that_is_refused_is_needed(package: str) -> None:
     command = [sys.executable, "-c", f"import {package}, sys; print(*sys.modules)"]

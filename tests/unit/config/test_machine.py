@@ -16,8 +16,8 @@ from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
 from tuiapp.trainers.config import machine as config_machine
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.telemetry import probe
-from tuiapp.trainers.telemetry.nvidia_gpu import NvmlGpu
-from tuiapp.trainers.telemetry.owners import HOST_PID_NAMESPACE
+from tuiapp.trainers.telemetry.host import HOST_PID_NAMESPACE
+from tuiapp.trainers.telemetry.nvidia import NvmlGpu
 from tuiapp.trainers.telemetry.source import SourceError
 
 INSPECT = """

@@ -9,7 +9,9 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.recorded import record
-from tuiapp.trainers.contract.about import (
+from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import (
     MAX_FILE_BYTES,
     MAX_NOTE_CHARACTERS,
     About,
@@ -19,8 +21,6 @@ from tuiapp.trainers.contract.about import (
     read_about,
     split_tags,
 )
-from tuiapp.trainers.contract.events import Facts
-from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import run_name, summarise
 
 

@@ -14,7 +14,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import RunEnded, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
-from tuiapp.trainers.contract.waiting import find_waiting
+from tuiapp.trainers.contract.sidecars import find_waiting
 from tuiapp.trainers.experiments import queue
 
 PATIENCE_S = 120.0

@@ -15,9 +15,9 @@ from tests.kit.fake_nvml import GIB, FakeNvml, gpu, needs_compiler, several
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.actions import stop
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract import mailbox
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import read_waiting
+from tuiapp.trainers.contract.sidecars import read_waiting
 from tuiapp.trainers.experiments import queue
 from tuiapp.trainers.experiments.queue import QueueFiles, add, cancel, change, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
@@ -224,7 +224,7 @@ def test_a_run_whose_start_hangs_can_be_cancelled(
     wait_until((tmp_path / "asked").exists)
     wait_until(lambda: "has been starting" in str(queue.outlook(waiting.runs_dir).get(run.run_id)))
     if elsewhere:
-        mailbox.send(run.commands, "stop")
+        sidecars.send_command(run.commands, "stop")
         wait_until(lambda: not run.is_live())
     else:
         monkeypatch.setattr(queue, "BUSY_S", 0.1)

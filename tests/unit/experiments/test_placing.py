@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import Entry, Waiting
+from tuiapp.trainers.contract.sidecars import Entry, Waiting
 from tuiapp.trainers.experiments.placing import Facts, Held, decide, forecast
 
 UUIDS = [f"GPU-{number}" for number in range(8)]

@@ -21,7 +21,7 @@ from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.lock import Liveness, take
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.waiting import UNREAD, Entry, note_started, read_waiting
+from tuiapp.trainers.contract.sidecars import UNREAD, Entry, note_started, read_waiting
 from tuiapp.trainers.experiments.placing import Facts, decide
 from tuiapp.trainers.experiments.queue import (
     Outlook,

@@ -9,9 +9,9 @@ import pytest
 from tests.kit.histories import MIB
 from tests.kit.measured_runs import GROUP, recorded, recorded_script
 from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.verbs.measured_studies import plain_chart
+from tuiapp.verbs.scale import scaling_chart, scaling_rows
 from tuiapp.view.measured import measure, unit_of
-from tuiapp.view.plain_chart import plain_chart
-from tuiapp.view.scaling import scaling_chart, scaling_rows
 
 
 def test_a_row_has_medians_over_the_runs_that_completed(tmp_path: Path) -> None:

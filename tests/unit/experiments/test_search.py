@@ -18,11 +18,11 @@ from tests.kit.leftovers import mark as mark
 from tests.kit.recorded import record
 from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.run_config import RunConfig, to_toml_values
-from tuiapp.trainers.contract import mailbox
-from tuiapp.trainers.contract.about import About, read_about, write_about
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import AnyEvent, Figures, Metrics, RunEnded, RunStarted, Summary
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import About, read_about, write_about
 from tuiapp.trainers.experiments import search
 from tuiapp.trainers.experiments.search import Searcher, TrialRun
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, make_study
@@ -47,7 +47,7 @@ class Acted:
         return self._lock is None
 
     def go_on(self) -> None:
-        commands = mailbox.take(self.run.commands)
+        commands = sidecars.take_commands(self.run.commands)
         if commands or self._fails or self._done == EVALUATIONS:
             self._end(commands)
             return

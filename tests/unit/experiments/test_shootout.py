@@ -8,8 +8,8 @@ import pytest
 
 from tests.kit.measured_runs import GROUP, STEPS, recorded
 from tuiapp.trainers.experiments.study import runs_of_group
+from tuiapp.verbs.shootout import shootout_rows
 from tuiapp.view.measured import measure
-from tuiapp.view.shootout import shootout_rows
 
 
 def test_backends_are_compared_with_the_first(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.fake_ranks import NotingRank
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.agreement import Agreement
+from tuiapp.trainers.run.teardown import Agreement
 
 
 @pytest.fixture

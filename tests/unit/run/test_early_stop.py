@@ -16,8 +16,7 @@ from tuiapp.trainers.contract.evaluations import Evaluated
 from tuiapp.trainers.contract.manifest import MODEL_FILE, list_checkpoints, read_checkpoint
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank import tensor_files
-from tuiapp.trainers.rank.checkpoints import Checkpoints
-from tuiapp.trainers.rank.patience import Patience
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Patience
 from tuiapp.trainers.rank.reporter import Reporter
 
 

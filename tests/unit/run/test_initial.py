@@ -22,8 +22,8 @@ from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.rank.initial import frozen_names, initial_weights
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.rank.tensor_files import encode
-from tuiapp.trainers.state.initial import check_weights, find_weights
 from tuiapp.trainers.state.messages import describe_initial
+from tuiapp.trainers.state.resume_point import check_weights, find_weights
 
 NAMES = ["conv1.weight", "conv1.bias", "fc.weight", "fc.bias"]
 

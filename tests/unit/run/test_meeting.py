@@ -17,9 +17,8 @@ from msgspec.structs import replace
 from tests.kit import histories as h
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
-from tuiapp.trainers.script import meeting
-from tuiapp.trainers.script.jobs import JobRank, Recorder, StoppedError, find_place
-from tuiapp.trainers.script.meeting import begin_at_meeting
+from tuiapp.trainers.script import jobs
+from tuiapp.trainers.script.jobs import JobRank, Recorder, StoppedError, begin_at_meeting, find_place
 
 
 def place(node: int = 0, job: str = "slurm 18.0 1") -> JobRank:
@@ -58,7 +57,7 @@ def joined(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         runs.append(run.run_id)
         return "listener"
 
-    monkeypatch.setattr(meeting, "_join", join)
+    monkeypatch.setattr(jobs, "_join", join)
     return runs
 
 
@@ -74,7 +73,7 @@ def note(tmp_path: Path, number: int) -> Path:
 def test_of_many_at_once_one_begins_and_all_others_join(
     tmp_path: Path, live: Callable[[], RunDir], joined: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "FIRST_S", 0.0)
+    monkeypatch.setattr(jobs, "FIRST_S", 0.0)
     together = Barrier(8)
 
     def meet(node: int) -> Recorder:
@@ -114,7 +113,7 @@ def test_a_first_node_that_dies_before_it_has_a_run_is_followed(
     first = begin_at_meeting(tmp_path, place(), live, alone)
     # Killed: nobody removes its note.
     note(tmp_path, 1).write_bytes(b"")
-    monkeypatch.setattr(meeting, "MEET_S", 0.3)
+    monkeypatch.setattr(jobs, "MEET_S", 0.3)
     second = begin_at_meeting(tmp_path, place(1), live, alone)
     assert second.run != first.run
     assert note(tmp_path, 2).read_text() == f"{second.run.run_id}\n{socket.gethostname()} 1\n"
@@ -137,9 +136,9 @@ def test_a_node_that_cannot_join_says_why_and_records_itself(
     first = begin_at_meeting(tmp_path, place(), live, alone)
 
     def cannot(*_: object) -> str:
-        raise meeting.ApartError("node-a was not reached within 30 s")
+        raise jobs.ApartError("node-a was not reached within 30 s")
 
-    monkeypatch.setattr(meeting, "_join", cannot)
+    monkeypatch.setattr(jobs, "_join", cannot)
     second = begin_at_meeting(tmp_path, place(1), alone, live)
     assert second.run != first.run
     assert (second.listener, second.apart) == ("", "node-a was not reached within 30 s")
@@ -148,7 +147,7 @@ def test_a_node_that_cannot_join_says_why_and_records_itself(
 def test_the_others_leave_it_to_node_0_for_a_moment(
     tmp_path: Path, live: Callable[[], RunDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "FIRST_S", 60.0)
+    monkeypatch.setattr(jobs, "FIRST_S", 60.0)
     with ThreadPoolExecutor(1) as thread:
         second = thread.submit(begin_at_meeting, tmp_path, place(1), alone, alone)
         first = begin_at_meeting(tmp_path, place(), live, alone)

@@ -16,9 +16,8 @@ from tests.kit.recorded import CONFIG
 from tests.kit.recorder import Recorder
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, KERNELS, KINDS, Alert
-from tuiapp.trainers.rank.checkpoints import Checkpoints
+from tuiapp.trainers.rank.checkpoints import Checkpoints, Patience
 from tuiapp.trainers.rank.loop import Evaluate, Step, training
-from tuiapp.trainers.rank.patience import Patience
 from tuiapp.trainers.rank.profile import spent
 from tuiapp.trainers.rank.reporter import Reporter, Span, Traced
 from tuiapp.trainers.rank.stop_gate import StopGate

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.ports import ANY, read_ports
-from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import ANY, RunConfig, read_ports
 from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, rank_environment
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.unit.contract.test_orphans import process
 from tuiapp.trainers.config.settings import Settings
-from tuiapp.trainers.contract.notices import write_notification_config
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import write_notification_config
 
 DEADLINE_S = 60.0
 TOKEN = "20261120T101500-torch-ddp-net-3fa1-0123456789abcdef"

@@ -10,9 +10,8 @@ import torch
 from msgspec.structs import replace
 from torch.optim.lr_scheduler import OneCycleLR
 
-from tuiapp.trainers.config.learning_rate import rate_words
 from tuiapp.trainers.config.plan import make_plan
-from tuiapp.trainers.config.run_config import RunConfig
+from tuiapp.trainers.config.run_config import RunConfig, learning_rate_words
 from tuiapp.trainers.rank.schedules import learning_rate, rate_factor
 
 STEPS = 40
@@ -70,7 +69,7 @@ def test_a_rate_for_another_batch(given_for: int, scaling: str, rate: float, wor
     config = RunConfig(
         global_batch_size=1024, learning_rate=0.1, learning_rate_for=given_for, learning_rate_scaling=scaling
     )
-    assert rate_words(config) == words
+    assert learning_rate_words(config) == words
     assert learning_rate(make_plan(config), 1) == pytest.approx(rate)
     warming = make_plan(replace(config, warmup_steps=10, schedule="linear"))
     assert learning_rate(warming, 5) == pytest.approx(rate / 2)

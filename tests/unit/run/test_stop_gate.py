@@ -11,8 +11,8 @@ import pytest
 
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.agreement import Agreement
 from tuiapp.trainers.run.ranks import Rank
+from tuiapp.trainers.run.teardown import Agreement
 
 DEADLINE_S = 60.0
 EPOCH = 7

@@ -9,8 +9,15 @@ import pytest
 from tests.kit.fake_ranks import NotingRank
 from tuiapp.trainers.contract.events import Event, LogLine, StopRequested
 from tuiapp.trainers.run import wire
-from tuiapp.trainers.run.agreement import Agreement
-from tuiapp.trainers.run.teardown import CAUSE_SETTLE_S, SAVE_GRACE_S, SETTLE_S, STOP_GRACE_S, TERM_GRACE_S, Teardown
+from tuiapp.trainers.run.teardown import (
+    CAUSE_SETTLE_S,
+    SAVE_GRACE_S,
+    SETTLE_S,
+    STOP_GRACE_S,
+    TERM_GRACE_S,
+    Agreement,
+    Teardown,
+)
 
 COMMAND = StopRequested(by="command", save=True)
 AT_ONCE = StopRequested(by="command", now=True)

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.traceback import Traceback
 
-from tuiapp.trainers.run.rank_end import rank_error
-from tuiapp.trainers.run.tracebacks import (
+from tuiapp.trainers.run.rank_end import (
     CLEANUP_LINES,
     ELASTIC_ERROR_FILE,
     crashed_at_exit,
     find_terminate,
     find_traceback,
+    rank_error,
     read_elastic_error,
     read_failure,
 )

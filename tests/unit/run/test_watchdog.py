@@ -11,7 +11,7 @@ import pytest
 
 from tests.kit.fake_ranks import Process
 from tests.kit.waiting import wait_until
-from tuiapp.trainers.config.environment import HANG_VARIABLE
+from tuiapp.trainers.config.options import HANG_VARIABLE
 from tuiapp.trainers.contract.events import Alert, Event, LogLine
 from tuiapp.trainers.run.watchdog import ANSWER_S, Watchdog
 from tuiapp.trainers.run.wire import Heartbeat

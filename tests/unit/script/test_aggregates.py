@@ -6,7 +6,7 @@ from math import inf, nan
 
 import pytest
 
-from tuiapp.trainers.script.aggregates import Aggregates
+from tuiapp.trainers.script.client import Aggregates
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ import pytest
 
 from tuiapp.trainers.state.known_metrics import KNOWN
 from tuiapp.view.axes import LABEL_CELLS, log_ticks, value_range, value_ticks
-from tuiapp.view.chart import Chart
-from tuiapp.view.frame import frame
+from tuiapp.view.chart import Chart, frame
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.recorded import record
-from tuiapp.trainers.contract.about import Change, change_about
 from tuiapp.trainers.contract.events import Alert, Blemish, Event, Metrics, RunEnded
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.contract.sidecars import Change, change_about
 from tuiapp.trainers.state.blemishes import BlemishMeter
 from tuiapp.trainers.state.condition import headline
 from tuiapp.trainers.state.fold import apply

@@ -22,7 +22,7 @@ from tuiapp.trainers.state.curves import Curves
 from tuiapp.trainers.state.known_metrics import UTILIZATION, metric
 from tuiapp.view.chart import BAND, Chart, ChartOptions, Curve, build_chart, build_comparison
 from tuiapp.view.raster import CURSOR, EVALUATION, GAP, NONE, RAW, rasterize
-from tuiapp.widgets.chart_legend import legend
+from tuiapp.widgets.chart_panel import legend
 
 SIZE = {"columns": 200, "rows": 20}
 

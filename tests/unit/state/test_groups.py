@@ -10,10 +10,9 @@ from msgspec.structs import replace as replace_fields
 
 from tests.kit.runs_app import info
 from tuiapp.trainers.config.run_config import RunConfig
-from tuiapp.trainers.contract.about import About
 from tuiapp.trainers.contract.events import Facts, RunStarted, Summary
-from tuiapp.trainers.state.objective import Objective
-from tuiapp.trainers.state.results import Spread
+from tuiapp.trainers.contract.sidecars import About
+from tuiapp.trainers.state.objective import Objective, Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration
 from tuiapp.view.baseline import against

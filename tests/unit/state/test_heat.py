@@ -14,11 +14,11 @@ from tuiapp.trainers.state.known_metrics import UTILIZATION
 from tuiapp.trainers.state.signs import Condition
 from tuiapp.view.chart import ChartOptions, build_chart
 from tuiapp.view.devices.drawing import plain
-from tuiapp.view.devices.heats import device_heats
+from tuiapp.view.devices.large import device_heats
 from tuiapp.view.devices.view import gpu_views
 from tuiapp.view.heat import BROKEN, EMPTY, GLYPHS, Member, heat_lines, heat_of, levels
 from tuiapp.view.raster import HEAT, rasterize
-from tuiapp.widgets.chart_legend import legend
+from tuiapp.widgets.chart_panel import legend
 from tuiapp.widgets.colors import heat_colors
 
 SLOW = Condition("slow", "warning")

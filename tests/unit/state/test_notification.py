@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.kit.runs_app import info
-from tuiapp.trainers.contract.about import About
+from tuiapp.trainers.contract.sidecars import About
 from tuiapp.view.notification import ending, notification
 
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from tests.kit.runs_app import info
-from tuiapp.screens.column_picker import columns_to_pick
+from tuiapp.screens.pickers import columns_to_pick
 from tuiapp.trainers.contract.events import Facts, Figures, RunStarted, Summary
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_of

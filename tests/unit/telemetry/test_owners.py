@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tuiapp.trainers.telemetry import owners
+from tuiapp.trainers.telemetry import host
 
 DESCRIBE = """
 import os
 os.environ["TUIAPP_TELEMETRY_HOST_PIDS"] = "1"
-from tuiapp.trainers.telemetry.owners import Owners
+from tuiapp.trainers.telemetry.host import Owners
 if os.fork():
     os.wait()
 else:
@@ -35,8 +35,8 @@ def test_a_rank_below_a_process_that_may_not_be_read(hidepid: str) -> None:
 
 def test_processes_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIAPP_TELEMETRY_HOST_PIDS", "1")
-    monkeypatch.setattr(owners, "KEPT", 4)
-    known = owners.Owners({})
+    monkeypatch.setattr(host, "KEPT", 4)
+    known = host.Owners({})
     for _ in range(10):
         with subprocess.Popen(["sleep", "60"]) as process:
             assert known.describe(process.pid, 5).pid == process.pid

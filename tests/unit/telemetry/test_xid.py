@@ -10,7 +10,7 @@ import pytest
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler, several
 from tests.unit.telemetry.conftest import Sampling
 from tuiapp.trainers.contract.events import Alert, DeviceSample
-from tuiapp.trainers.telemetry.nvidia_xid import QUIET_S, XidEvents
+from tuiapp.trainers.telemetry.nvidia import QUIET_S, XidEvents
 
 pytestmark = needs_compiler
 

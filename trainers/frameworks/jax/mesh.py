@@ -97,7 +97,7 @@ class DeviceMesh:
 
     def parts_of(self, shardings: Any) -> list[int]:
         """In how many parts the devices along "model" have each of a tree's arrays."""
-        return [self.model if "model" in one.spec else 1 for one in jax.tree.leaves(shardings)]
+        return [self.model if "model" in leaf.spec else 1 for leaf in jax.tree.leaves(shardings)]
 
     @staticmethod
     def put(tree: Any, shardings: Any) -> Any:

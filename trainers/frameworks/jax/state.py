@@ -21,17 +21,19 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.frameworks.jax import models as flax_models
 from tuiapp.trainers.frameworks.jax.accumulate import GradientsOf
-from tuiapp.trainers.frameworks.jax.average import first_average, next_average
 from tuiapp.trainers.frameworks.jax.devices import Batch, fill, leaf_name, named_leaves
-from tuiapp.trainers.frameworks.jax.loss_scale import (
+from tuiapp.trainers.frameworks.jax.losses import (
+    Losses,
     LossScale,
+    first_average,
     first_loss_scale,
+    losses_of,
+    next_average,
     restored,
     scaled,
     skip_overflow,
     to_save,
 )
-from tuiapp.trainers.frameworks.jax.losses import Losses, losses_of
 from tuiapp.trainers.rank.checkpoints import TRAINED, Saved
 from tuiapp.trainers.rank.initial import frozen_names, initial_weights
 from tuiapp.trainers.rank.reporter import Reporter

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from math import sqrt
 from typing import Any, TypeAlias
 
 import mxnet as mx
 import numpy as np
 import numpy.typing as npt
-from mxnet import gluon
+from mxnet import gluon, nd
+from mxnet.gluon.utils import clip_global_norm
+from numpy.lib.stride_tricks import sliding_window_view
 
 from tuiapp.trainers.config.plan import Plan
-from tuiapp.trainers.frameworks.mxnet.optimizers import Optimizer
+from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.rank.checkpoints import Checkpoints, Saved
 from tuiapp.trainers.rank.initial import frozen_names, initial_weights
 from tuiapp.trainers.rank.replicas import Checksums
 from tuiapp.trainers.rank.reporter import Reporter
+from tuiapp.trainers.sources.augmentation import PAD
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Parameters: TypeAlias = dict[str, gluon.Parameter]
@@ -28,7 +33,7 @@ def named_parameters(model: gluon.Block) -> Parameters:
 
 def trained(parameters: Parameters) -> Parameters:
     """Returns the parameters with a gradient, in the order of their numbers in the optimizer."""
-    return {name: one for name, one in parameters.items() if one.grad_req != "null"}
+    return {name: parameter for name, parameter in parameters.items() if parameter.grad_req != "null"}
 
 
 def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Checkpoints) -> None:
@@ -49,22 +54,22 @@ def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Che
 
 def statistics(parameters: Parameters) -> Parameters:
     """BatchNorm's running statistics, of which each context has its own."""
-    return {name: one for name, one in parameters.items() if name.rpartition(".")[2].startswith("running_")}
+    return {name: parameter for name, parameter in parameters.items() if name.rpartition(".")[2].startswith("running_")}
 
 
 def average_statistics(parameters: Parameters) -> None:
     """Gives every replica the mean of all replicas' BatchNorm statistics."""
     for parameter in statistics(parameters).values():
         replicas = parameter.list_data()
-        parameter.set_data(sum(one.as_in_ctx(replicas[0].ctx) for one in replicas) / len(replicas))
+        parameter.set_data(sum(replica.as_in_ctx(replicas[0].ctx) for replica in replicas) / len(replicas))
 
 
 def replica_checksums(parameters: Parameters) -> Checksums:
     """The checksums of all contexts' replicas, without those statistics; see `tuiapp.trainers.rank.replicas`."""
     own = statistics(parameters)
-    arrays = {name: one.list_data() for name, one in parameters.items() if name not in own}
+    arrays = {name: parameter.list_data() for name, parameter in parameters.items() if name not in own}
     bits = [[array.asnumpy().view(np.uint32) for array in replicas] for replicas in arrays.values()]
-    return list(arrays), np.array([[one.sum(dtype=np.uint32) for one in replicas] for replicas in bits]).T
+    return list(arrays), np.array([[replica.sum(dtype=np.uint32) for replica in replicas] for replicas in bits]).T
 
 
 def snapshot(parameters: Parameters, optimizer: Optimizer) -> tuple[Arrays, Arrays]:
@@ -109,3 +114,134 @@ def saved_optimizer(parameters: Parameters, saved: Saved) -> dict[int, Arrays]:
         if own:
             found[index] = own
     return found
+
+
+def change(images: npt.NDArray[Any], drawn: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Cropped and flipped images: of [N, H, W, C], as they are stored, to the same."""
+    if "top" in drawn:
+        padded = np.pad(images, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
+        windows = sliding_window_view(padded, images.shape[1:3], axis=(1, 2))
+        images = windows[np.arange(len(images)), drawn["top"], drawn["left"]].transpose(0, 2, 3, 1)
+    return np.where(drawn["flip"][:, None, None, None], images[:, :, ::-1], images)
+
+
+def smooth(labels: npt.NDArray[np.int32], classes: int, smoothing: float) -> npt.NDArray[np.float32]:
+    """The classes' shares of labels […], float32 [… classes]: all get a part of `smoothing`, the label the rest."""
+    shares = np.eye(classes)[labels] * (1 - smoothing) + smoothing / classes
+    return shares.astype(np.float32)
+
+
+def mix(
+    images: npt.NDArray[Any], shares: npt.NDArray[np.float32], weight: npt.NDArray[np.float32]
+) -> list[npt.NDArray[Any]]:
+    """Mixtures of images, [N, 2, H, W, C] as they are stored, and of classes' shares, [N, 2, classes]: both float32."""
+    floats = images.astype(np.float32) / 255 if images.dtype == np.uint8 else images
+    mixed = []
+    for both in (floats, shares):
+        by_example = weight.reshape(-1, *[1] * (both.ndim - 2))
+        mixed.append(by_example * both[:, 0] + (1 - by_example) * both[:, 1])
+    return mixed
+
+
+class Optimizer(mx.optimizer.Optimizer):
+    """Base of all: updates one parameter on one context, given the sum of the gradients, and keeps their state.
+
+    `saved` has, by the parameters' numbers, the state after `step`. A Trainer's own files of it are pickled.
+    """
+
+    slots: tuple[str, ...] = ()
+    """The names of a parameter's arrays."""
+
+    def __init__(self, config: RunConfig, step: int, saved: Mapping[int, Mapping[str, npt.NDArray[Any]]]) -> None:
+        super().__init__(learning_rate=config.learning_rate, wd=config.weight_decay, begin_num_update=step)
+        self.config, self.saved = config, saved
+        self.kept: dict[int, list[dict[str, nd.NDArray]]] = {}
+        """A parameter's state on each context."""
+
+    def create_state(self, index: int, weight: nd.NDArray) -> dict[str, nd.NDArray]:
+        if index in self.saved:
+            made = {name: nd.array(self.saved[index][name], ctx=weight.context) for name in self.slots}
+        else:
+            made = {name: nd.zeros(weight.shape, ctx=weight.context) for name in self.slots}
+        self.kept.setdefault(index, []).append(made)
+        return made
+
+    def update(self, index: int, weight: nd.NDArray, grad: nd.NDArray, state: dict[str, nd.NDArray]) -> None:
+        self._update_count(index)
+        self.change(weight, grad, self._get_lr(index), self._index_update_count[index], **state)
+
+    def penalized(self, weight: nd.NDArray, grad: nd.NDArray) -> nd.NDArray:
+        """The averaged gradient with the L2 penalty."""
+        grad = grad * self.rescale_grad
+        return grad + self.wd * weight if self.wd else grad
+
+    def change(self, weight: nd.NDArray, grad: nd.NDArray, rate: float, step: int, **state: nd.NDArray) -> None:
+        raise NotImplementedError
+
+
+class SGD(Optimizer):
+    def change(self, weight: nd.NDArray, grad: nd.NDArray, rate: float, step: int, **state: nd.NDArray) -> None:
+        nd.sgd_update(weight, grad, out=weight, lr=rate, wd=self.wd, rescale_grad=self.rescale_grad)
+
+
+class Momentum(Optimizer):
+    """With PyTorch's velocity, a running sum of gradients without the rate."""
+
+    slots = ("velocity",)
+
+    def change(self, weight: nd.NDArray, grad: nd.NDArray, rate: float, step: int, **state: nd.NDArray) -> None:
+        """Subtracts rate times velocity (with `nesterov`, the velocity after the next gradient)."""
+        gradient, velocity, momentum = self.penalized(weight, grad), state["velocity"], self.config.momentum
+        velocity *= momentum
+        velocity += gradient
+        weight -= rate * (gradient + momentum * velocity if self.config.nesterov else velocity)
+
+
+class Adam(Optimizer):
+    """With Kingma and Ba's ε, not their "ε hat" (section 2 of https://arxiv.org/abs/1412.6980), as PyTorch has it."""
+
+    slots = ("mean", "variance")
+
+    def change(self, weight: nd.NDArray, grad: nd.NDArray, rate: float, step: int, **state: nd.NDArray) -> None:
+        """Subtracts rate times the mean gradient over the root of the mean squared one, both bias-corrected."""
+        decay = self.wd
+        if self.config.optimizer == "adamw":
+            weight *= 1 - rate * decay
+            decay = 0.0
+        first, second = 1 - 0.9**step, sqrt(1 - 0.999**step)
+        options = {"lr": rate * second / first, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8 * second}
+        options |= {"wd": decay, "rescale_grad": self.rescale_grad}
+        nd.adam_update(weight, grad, state["mean"], state["variance"], out=weight, **options)
+
+
+class Adadelta(Optimizer):
+    slots = ("square_avg", "acc_delta")
+
+    def change(self, weight: nd.NDArray, grad: nd.NDArray, rate: float, step: int, **state: nd.NDArray) -> None:
+        gradient, squares, changes = self.penalized(weight, grad), state["square_avg"], state["acc_delta"]
+        squares *= 0.9
+        squares += 0.1 * gradient.square()
+        delta = (changes + 1e-6).sqrt() / (squares + 1e-6).sqrt() * gradient
+        changes *= 0.9
+        changes += 0.1 * delta.square()
+        weight -= rate * delta
+
+
+def build_optimizer(
+    config: RunConfig, step: int = 0, saved: Mapping[int, Mapping[str, npt.NDArray[Any]]] | None = None
+) -> Optimizer:
+    """The optimizer, to be given to a Trainer; arguments as `Optimizer`.
+
+    Weight decay is added to the gradient (L2), but decoupled in adamw: rate times decay times parameter is subtracted
+    besides Adam's step.
+    """
+    kinds: dict[str, type[Optimizer]] = {"adam": Adam, "adamw": Adam, "adadelta": Adadelta}
+    kinds["sgd"] = Momentum if config.momentum else SGD
+    return kinds[config.optimizer](config, step, saved or {})
+
+
+def clip(parameters: Iterable[gluon.Parameter], context: mx.Context, largest: float) -> nd.NDArray:
+    """Clips a context's gradients to `largest` in their global norm; returns the norm before that, [1]."""
+    gradients = [parameter.grad(context).as_nd_ndarray() for parameter in parameters]
+    # By max_norm / (norm + 1e-8), where PyTorch adds 1e-6.
+    return clip_global_norm(gradients, largest, check_isfinite=False)

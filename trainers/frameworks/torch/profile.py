@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
+import msgspec
 import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, HOST, KERNELS
-from tuiapp.trainers.rank.reporter import Span, Traced
+from tuiapp.trainers.contract.metrics import SYNC_WAIT
+from tuiapp.trainers.rank.replicas import STATISTICS, Checksums
+from tuiapp.trainers.rank.reporter import Reporter, Span, Traced
+from tuiapp.trainers.run.stacks import Collectives
 
 COLLECTIVE = ("nccl", "c10d::", "gloo:", "_c10d_functional::")
 COPYING = ("Memcpy", "Memset", "aten::copy_", "aten::to", "aten::_to_copy", "aten::contiguous", "aten::clone")
@@ -73,3 +81,108 @@ def _kind(name: str, *, of_gpu: bool) -> str:
         return COPIES
     # Of what runs on the host alone, operators compute; what calls them, as autograd, does not.
     return KERNELS if of_gpu or name.startswith("aten::") else HOST
+
+
+FIRST, EVERY = 10, 100
+"""Steps that DDP times: the first ones, and then one of so many."""
+EVERY_ON_CPU = 20
+"""There timing is no more than reading a clock; on a GPU it waits for the step's end."""
+
+
+class SyncWait:
+    def __init__(self, ddp: nn.Module, device: torch.device, report: Reporter) -> None:
+        self._report, self._given, self._every = report, 0, EVERY
+        self._read = getattr(ddp, "_get_ddp_logging_data", None) if dist.get_world_size() > 1 else None
+        if device.type == "cpu" and (choose := getattr(ddp, "_set_ddp_runtime_logging_sample_rate", None)):
+            choose(EVERY_ON_CPU)
+            self._every = EVERY_ON_CPU
+
+    def report(self, step: int) -> None:
+        """Called after each step; reports the one before, if DDP has timed that."""
+        timed = self._given
+        self._given += 1
+        if self._read is None or not timed or (timed > FIRST and timed % self._every):
+            return
+        found = self._read()
+        waited = found.get("backward_comm_time", 0) - found.get("backward_compute_comm_overlap_time", 0)
+        if found.get("iteration") == timed:
+            self._report.metrics(step - 1, {SYNC_WAIT: max(0, waited) / 1e9})
+
+
+DEFAULT_GROUP = "0"
+
+
+def collectives() -> Collectives | None:
+    """Returns the default process group's collectives; None if the recorder is off, or PyTorch has none."""
+    # NCCL has a recorder of its own.
+    name = "_dump_nccl_trace_json" if dist.get_backend() == "nccl" else "_dump_fr_trace_json"
+    dump = getattr(torch._C._distributed_c10d, name, None)
+    return read_trace(msgspec.json.decode(dump(includeCollectives=True, onlyActive=True))) if dump else None
+
+
+def read_trace(trace: dict[str, Any]) -> Collectives | None:
+    """Reads the recorder's output; all collectives are counted from 1, on each rank in the same order.
+
+    What is done is read from each collective: gloo's threads note their last one in any order, so that number may stay
+    behind for good.
+    """
+    group = trace.get("pg_status", {}).get(DEFAULT_GROUP)
+    if group is None:
+        return None
+    # −1: none so far.
+    begun = max(0, int(group["last_enqueued_collective"]))
+    waiting = [entry for entry in trace.get("entries", ()) if _is_waited_for(entry)]
+    if not waiting:
+        return Collectives(begun, begun, "")
+    first = min(waiting, key=lambda entry: int(entry["collective_seq_id"]))
+    return Collectives(begun, int(first["collective_seq_id"]) - 1, describe(first))
+
+
+def _is_waited_for(entry: dict[str, Any]) -> bool:
+    if str(entry["pg_id"]) != DEFAULT_GROUP or entry["is_p2p"]:
+        return False
+    # NCCL's is completed some time before its watchdog retires it; gloo's has one state only.
+    return not entry["retired"] and entry["state"] != "completed"
+
+
+def describe(entry: dict[str, Any]) -> str:
+    """Says what a collective does: "all_reduce of Float [225226]"."""
+    name = str(entry["profiling_name"]).rpartition(":")[2]
+    arrays = zip(entry["input_dtypes"], entry["input_sizes"], strict=False)
+    return f"{name} of " + ", ".join(f"{dtype} {sizes}" for dtype, sizes in arrays)
+
+
+AS_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+"""By bytes of a value; of more each four bytes are one integer."""
+
+
+def replica_checksums(model: nn.Module, *, with_statistics: bool) -> tuple[Checksums, list[int]]:
+    """The checksums of all ranks' parameters and buffers, which they exchange: every rank calls this.
+
+    BatchNorm's running statistics are among them only `with_statistics`, if all ranks have the same. Also returns a
+    number for the model of each rank's GPU.
+    """
+    arrays = {
+        name: array
+        for name, array in (*model.named_parameters(), *model.named_buffers())
+        if with_statistics or not name.endswith(STATISTICS)
+    }
+    sums = checksums(arrays.values())
+    name = torch.cuda.get_device_name(sums.device) if sums.is_cuda else ""
+    # As many bits as an int32 has above 0.
+    own = torch.cat([sums, sums.new_tensor([crc32(name.encode()) >> 1])])
+    gathered = own.new_empty((dist.get_world_size(), len(own)))
+    dist.all_gather([*gathered], own)
+    found = gathered.numpy(force=True)
+    return (list(arrays), found[:, :-1]), found[:, -1].tolist()
+
+
+@torch.no_grad()
+def checksums(arrays: Iterable[Tensor]) -> Tensor:
+    """The checksum of each array, int32 [arrays], on their device."""
+    return torch.stack([_bits(array).sum(dtype=torch.int32) for array in arrays])
+
+
+def _bits(array: Tensor) -> Tensor:
+    dtype = AS_INTEGERS.get(array.element_size())
+    return array.view(dtype) if dtype else array.reshape(-1).view(torch.int32)

@@ -19,19 +19,15 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from tuiapp.trainers.config.environment import hang_limit_s
 from tuiapp.trainers.config.normalization import Normalization
+from tuiapp.trainers.config.options import hang_limit_s
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import FrameworkMemory, Shard, Sharding
 from tuiapp.trainers.frameworks.torch import models as torch_models
-from tuiapp.trainers.frameworks.torch.augmentation import change, mix
-from tuiapp.trainers.frameworks.torch.collectives import collectives
-from tuiapp.trainers.frameworks.torch.copies import Copies, Filled
-from tuiapp.trainers.frameworks.torch.flat import by_type, flatten
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
-from tuiapp.trainers.frameworks.torch.losses import Losses
-from tuiapp.trainers.frameworks.torch.profile import TorchProfiler
+from tuiapp.trainers.frameworks.torch.copies import Copies, Filled, change, mix
+from tuiapp.trainers.frameworks.torch.losses import Losses, LossScale, by_type, flatten
+from tuiapp.trainers.frameworks.torch.profile import TorchProfiler, collectives
 from tuiapp.trainers.rank.evaluation import WORST, Sums, batch_size, columns
 from tuiapp.trainers.rank.layouts import layout
 from tuiapp.trainers.rank.reporter import Reporter

@@ -12,10 +12,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from tuiapp.trainers.frameworks.torch.average import Average
-from tuiapp.trainers.frameworks.torch.flat import by_type, flatten
-from tuiapp.trainers.frameworks.torch.host import Arrays, split_up, to_host, to_numpy
-from tuiapp.trainers.frameworks.torch.loss_scale import LossScale
+from tuiapp.trainers.frameworks.torch.copies import Arrays, split_up, to_host, to_numpy
+from tuiapp.trainers.frameworks.torch.losses import Average, LossScale, by_type, flatten
 from tuiapp.trainers.rank.checkpoints import LOSS_SCALE, TRAINED, Saved
 from tuiapp.trainers.rank.tensor_files import as_float32
 

@@ -147,22 +147,22 @@ def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) ->
     lists = {columns.of(name, end): values for name, end, values in found if values}
     lists = {name: values for name, values in lists.items() if len(values) == size}
     joined = event.joined()
-    for place, (step, moment) in enumerate(event.places()):
-        count = event.counts[place] if event.counts else 1
+    for index, (step, moment) in enumerate(event.places()):
+        count = event.counts[index] if event.counts else 1
         row: Row = {
             "attempt": attempt, "time": round(moment, 6), "rank": event.rank, "step": step, "steps": count,
-            "joined": joined[place],
+            "joined": joined[index],
         }  # fmt: skip
         for name, values in lists.items():
-            row[name] = values[place]
+            row[name] = values[index]
         yield row
 
 
 def _prediction_rows(event: Predictions, attempt: int) -> Iterator[Row]:
     matrix = is_matrix(event)
     for label, row in enumerate(event.counts):
-        for place, count in enumerate(row):
-            predicted = class_name(event, place) if matrix else ("right", "wrong")[place > 0]
+        for index, count in enumerate(row):
+            predicted = class_name(event, index) if matrix else ("right", "wrong")[index > 0]
             yield {
                 "attempt": attempt, "time": event.time, "step": event.step, "label": class_name(event, label),
                 "predicted": predicted, "count": count,

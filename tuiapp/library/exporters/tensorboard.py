@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from tuiapp.library.export import config_of
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
-from tuiapp.library.script_facts import config_of
 from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.tensorboard import EventFiles

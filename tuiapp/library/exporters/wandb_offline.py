@@ -22,9 +22,9 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+from tuiapp.library.export import with_facts
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import in_table
-from tuiapp.library.script_facts import with_facts
 from tuiapp.trainers.config.secrets import mask_values
 from tuiapp.trainers.contract.events import Metrics, RunStarted
 from tuiapp.trainers.contract.journal import JournalReader

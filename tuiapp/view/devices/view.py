@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease
 from tuiapp.trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
-from tuiapp.trainers.state.array_state import letter
-from tuiapp.trainers.state.rank_state import RankState
+from tuiapp.trainers.state.rank_state import RankState, letter
 from tuiapp.trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.signs import Condition
