@@ -44,7 +44,7 @@ ELSEWHERE = {
     }.items()
     for name in names
 }
-"""What other programs' verbs, by which a user may call it, are called here."""
+"""A verb of another program, by which a user may call it → what it is called here."""
 INTERRUPTED = 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 RUNS = "Several RUNs may be groups' names, and filters as of tuiapp runs (tag:sweep, state:failed, 'lr<0.01'), too."
@@ -102,8 +102,8 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     end = words.index("--") if "--" in words else len(words)
     if "--slurm" in words[: end - 1]:
         # argparse takes a value that is one word and begins with a dash, as --exclusive, for an option of its own.
-        place = words.index("--slurm")
-        words[place : place + 2], end = [f"--slurm={words[place + 1]}"], end - 1
+        index = words.index("--slurm")
+        words[index : index + 2], end = [f"--slurm={words[index + 1]}"], end - 1
     if end < len(words) and {"run", "save", "add", "sweep", "scale"} & set(words[:end]):
         return parser.parse_args(words[:end], argparse.Namespace(arguments=words[end + 1 :]))
     options, unknown = parser.parse_known_args(words, argparse.Namespace(arguments=None))
@@ -113,7 +113,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
-    """What was meant by words that an action does not know, or ""."""
+    """Returns what was meant by words that an action does not know, or ""."""
     from tuiapp.trainers.config.options import nearest
 
     if hint := _script_hint(options, unknown):
@@ -124,12 +124,12 @@ def _hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
         if setting := as_setting(*unknown[:2]):
             return f"; to set a configuration key: {setting}"
     names = {name.lstrip("-"): name for name in options.parser._option_string_actions}
-    meant = nearest(unknown[0].lstrip("-"), names)
-    return f". Did you mean {names[meant]}?" if meant else ""
+    name = nearest(unknown[0].lstrip("-"), names)
+    return f". Did you mean {names[name]}?" if name else ""
 
 
 def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
-    """What was meant, if a script's arguments or its launcher were given as if a shell started it; "" otherwise."""
+    """Returns what was meant, if a script's arguments or its launcher were given as in a shell; "" otherwise."""
     source, module = getattr(options, "source", None), getattr(options, "module", None)
     if module or (source and source.endswith(".py")):
         return f"; to pass them to the script, write them after --: … -- {shlex.join(unknown)}"
@@ -139,13 +139,10 @@ def _script_hint(options: argparse.Namespace, unknown: Sequence[str]) -> str:
 
 def _stand_in_for_closed_streams() -> None:
     """Opens the null device for standard streams that the shell closed (`>&-`), which are None in Python."""
-    # They last as long as the process.
-    if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # It lasts as long as the process.
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A file name may be invalid text, a terminal's encoding may lack our symbols: neither is worth a traceback.
@@ -217,14 +214,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_devices(verbs)
     doctor = verbs.add_parser("doctor", help="check what can run on this machine, and what prevents the rest")
     doctor.add_argument("--end-strays", action="store_true", help="end processes of runs whose supervisor has died")
-    _json(doctor)
-    _runs_dir(doctor, again=True)
-    doctor.set_defaults(does="doctor:examine")
+    _does(doctor, "doctor:examine", json=True)
     tools = verbs.add_parser("mcp", help="offer the runs to an assistant as tools, by MCP over stdin and stdout")
     tools.add_argument("--allow-launch", action="store_true", help="offer tools that launch, queue and stop runs, too")
     tools.add_argument("--allow-outside", action="store_true", help="take paths of runs in other directories, too")
-    _runs_dir(tools, again=True)
-    tools.set_defaults(does="mcp:serve_tools", main=main)
+    _does(tools, "mcp:serve_tools")
+    tools.set_defaults(main=main)
     pages = verbs.add_parser("help", help="show the handbook: list its pages, print one, or search it")
     pages.add_argument(
         "words", nargs="*", metavar="TOPIC|WORD", help="a page, or words to find; default: list the pages"
@@ -259,52 +254,42 @@ def _add_run(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     run.add_argument("--strict", action="store_true", help=strict)
     run.add_argument("--queue", action="store_true", help="start it when its devices are free: see tuiapp queue")
     run.add_argument("--detach", action="store_true", help="do not wait for the run to end; print its id")
-    _json(run)
-    _runs_dir(run, again=True)
-    run.set_defaults(does="run:launch_run")
+    _does(run, "run:launch_run", json=True)
 
 
 def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     attach = verbs.add_parser("attach", help="watch a run in the dashboard, from its first step")
     attach.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
-    _runs_dir(attach, again=True)
-    attach.set_defaults(does="dashboard:open_dashboard")
+    _does(attach, "dashboard:open_dashboard")
 
     replay = verbs.add_parser("replay", help="replay a run from its first step at its original pace")
     replay.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
     replay.add_argument("--speed", type=arguments.speed, default=1.0, metavar="X", help="speed factor, 0.25 to 1024")
-    _runs_dir(replay, again=True)
-    replay.set_defaults(does="dashboard:open_dashboard")
+    _does(replay, "dashboard:open_dashboard")
 
     serve = verbs.add_parser("serve", help="show the dashboard in a browser on this machine")
     serve.add_argument("--port", type=arguments.port, default=8000, metavar="N", help="default 8000; 0: any free one")
-    _runs_dir(serve, again=True)
-    serve.set_defaults(does="serve:serve_dashboard")
+    _does(serve, "serve:serve_dashboard")
 
     stop = verbs.add_parser("stop", help="stop runs: all ranks save a checkpoint and end after the same step")
     _runs(stop)
     stop.add_argument("--now", action="store_true", help="stop immediately, without a checkpoint")
-    _json(stop)
-    _runs_dir(stop, again=True)
-    stop.set_defaults(does="control:stop_run")
+    _does(stop, "control:stop_run", json=True)
 
     checkpoint = verbs.add_parser("checkpoint", help="save a checkpoint of a live run; print its directory")
     checkpoint.add_argument("run", metavar="RUN")
-    _runs_dir(checkpoint, again=True)
-    checkpoint.set_defaults(does="control:save_checkpoint")
+    _does(checkpoint, "control:save_checkpoint")
 
     profile = verbs.add_parser("profile", help="profile the next steps of a live run: where their time goes")
     profile.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
     profile.add_argument("--steps", type=arguments.profiled, default=10, metavar="N", help="how many; default 10")
-    _json(profile)
-    _runs_dir(profile, again=True)
-    profile.set_defaults(does="control:profile_run")
+    _does(profile, "control:profile_run", json=True)
 
     join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
     join.add_argument("address", metavar="HOST:PORT", help="as the run's log gives it")
     join.add_argument("--secret-file", metavar="FILE", help="`secret` in the run's directory; default: asks for it")
     join.add_argument("--node", type=int, default=0, metavar="N", help="as which node, from 1; default: the first free")
-    join.set_defaults(does="join:join_run")
+    join.set_defaults(does="run:join_run")
 
     runs = verbs.add_parser("runs", help="list the runs, newest first")
     runs.add_argument(
@@ -320,17 +305,13 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     runs.add_argument("--baseline", metavar="RUN", help="results as differences to this run's")
     runs.add_argument("--columns", metavar="A,B,…", help="only these columns: of the list, configuration keys, metrics")
     runs.add_argument("-n", "--limit", type=arguments.count, metavar="N", help="list at most N runs")
-    _json(runs)
-    _runs_dir(runs, again=True)
-    runs.set_defaults(does="runs:list_all")
+    _does(runs, "runs:list_all", json=True)
 
     show = verbs.add_parser("show", help="show a run: configuration, result, checkpoints, first failure")
     show.add_argument("run", metavar="RUN")
     show.add_argument("--all", action="store_true", help="a script's keys at its library's defaults, too")
     show.add_argument("--secrets", action="store_true", help="do not mask environment variables, keys and passwords")
-    _json(show)
-    _runs_dir(show, again=True)
-    show.set_defaults(does="runs:show_run")
+    _does(show, "runs:show_run", json=True)
 
 
 def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -351,8 +332,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     note.add_argument("-m", "--note", metavar="TEXT", help="replace the note")
     accept = "no longer show what mars the run: a NaN loss, a checkpoint that was not saved …"
     note.add_argument("--accept", action="store_true", help=accept)
-    _runs_dir(note, again=True)
-    note.set_defaults(does="records:change_note")
+    _does(note, "records:change_note")
 
     compare = verbs.add_parser("compare", help="print the keys in which runs differ, and their results")
     _runs(compare, "*", "two or more")
@@ -365,18 +345,14 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         dest="groups",
         help="a column for all runs of a group: their mean, or the best of them",
     )
-    _json(compare)
-    _runs_dir(compare, again=True)
-    compare.set_defaults(does="compare:compare_runs")
+    _does(compare, "compare:compare_runs", json=True)
 
     metrics = verbs.add_parser("metrics", help="print what a run's metrics have come to; as JSON their curves, too")
     metrics.add_argument("run", metavar="RUN")
     metrics.add_argument("metrics", nargs="*", metavar="METRIC", help="default: all")
     points = "most points of a curve in --json; default 50"
     metrics.add_argument("--points", type=arguments.count, default=50, metavar="N", help=points)
-    _json(metrics)
-    _runs_dir(metrics, again=True)
-    metrics.set_defaults(does="metrics:show_metrics")
+    _does(metrics, "metrics:show_metrics", json=True)
 
     export = verbs.add_parser("export", help="write runs' metrics or samples for other programs")
     _runs(export)
@@ -392,8 +368,7 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     target = f"file, for {directories} or several runs directory; written atomically; default for {stdout}: stdout"
     export.add_argument("-o", "--output", metavar="PATH", help=target)
     export.add_argument("--force", action="store_true", help="overwrite PATH")
-    _runs_dir(export, again=True)
-    export.set_defaults(does="records:export_run")
+    _does(export, "records:export_run")
 
     report = verbs.add_parser(
         "report", help="write one or several runs, with their curves, as an HTML or Markdown page"
@@ -402,27 +377,22 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     target = "report.html, or report.md with figures beside it in report-figures; written atomically"
     report.add_argument("-o", "--output", required=True, metavar="FILE", help=target)
     report.add_argument("--force", action="store_true", help="overwrite FILE")
-    _runs_dir(report, again=True)
-    report.set_defaults(does="records:report_runs")
+    _does(report, "records:report_runs")
 
     compact = verbs.add_parser("compact", help="join neighbouring rows in ended runs' journals; asks first")
     _runs(compact)
     compact.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-    _runs_dir(compact, again=True)
-    compact.set_defaults(does="records:compact_runs")
+    _does(compact, "records:compact_runs")
 
     rm = verbs.add_parser("rm", help="delete ended runs and their checkpoints; asks first")
     _runs(rm)
     rm.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
-    _runs_dir(rm, again=True)
-    rm.set_defaults(does="records:remove_runs")
+    _does(rm, "records:remove_runs")
 
 
 def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     queue = verbs.add_parser("queue", help="runs that wait for their devices: list, add, move, hold, release, cancel")
-    _json(queue)
-    _runs_dir(queue, again=True)
-    queue.set_defaults(does="queue:list_queue")
+    _does(queue, "queue:list_queue", json=True)
     action = partial(_action, queue.add_subparsers(title="actions", metavar="ACTION"), "queue")
     action("list", "list_queue", "list what waits, the next one first (the default)")
     add = action("add", "add_runs", "queue a new run of each source; print their ids")
@@ -465,8 +435,7 @@ def _add_measured_studies(verbs: argparse._SubParsersAction[argparse.ArgumentPar
     how.add_argument("--strong", action="store_true", help="the global batch stays the same (the default)")
     how.add_argument("--weak", action="store_true", help="the global batch grows with the devices")
     scale.add_argument("--steps", type=arguments.count, metavar="N", help="how many steps each run makes")
-    _studying(scale)
-    scale.set_defaults(does="scale:study_scaling")
+    _studying(scale, "scale:study_scaling")
 
     shootout = verbs.add_parser(
         "shootout",
@@ -477,11 +446,10 @@ def _add_measured_studies(verbs: argparse._SubParsersAction[argparse.ArgumentPar
     shootout.add_argument("source", nargs="?", metavar="PRESET|FILE", help="as of tuiapp run")
     which = "backends, as torch-ddp,jax-pmap; the others are compared with the first; default: all that can run"
     shootout.add_argument("--backends", type=arguments.backends, metavar="NAME,…", help=which)
-    _studying(shootout)
-    shootout.set_defaults(does="shootout:study_backends")
+    _studying(shootout, "shootout:study_backends")
 
 
-def _studying(parser: argparse.ArgumentParser) -> None:
+def _studying(parser: argparse.ArgumentParser, does: str) -> None:
     """Adds what all studies of queued runs have."""
     parser.add_argument("--repeat", type=arguments.count, default=3, metavar="N", help="runs of each kind; default 3")
     _set(parser)
@@ -492,7 +460,7 @@ def _studying(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", metavar="FILE", help="write the table as Markdown, too")
     parser.add_argument("--report", metavar="FILE", help="write an HTML page with the table and curves, too")
     parser.add_argument("--force", action="store_true", help="overwrite these files")
-    _runs_dir(parser, again=True)
+    _does(parser, does)
 
 
 def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -529,19 +497,20 @@ def _add_sweep(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _launching(sweep)
     dry = "check it, print the tuiapp run command of each run, and queue nothing"
     sweep.add_argument("--dry-run", action="store_true", help=dry)
-    _json(sweep)
-    _runs_dir(sweep, again=True)
-    sweep.set_defaults(does="sweep:begin_sweep")
+    _does(sweep, "sweep:begin_sweep", json=True)
 
 
 def _add_study(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     study = verbs.add_parser("study", help="what studies have come to: list, show, export, resume, best, stop, rm")
-    _json(study)
-    _runs_dir(study, again=True)
-    study.set_defaults(does="study:list_studies")
+    _does(study, "study:list_studies", json=True)
     action = partial(_action, study.add_subparsers(title="actions", metavar="ACTION"), "study")
-    named = partial(action, names="a study, or a group of runs")
     action("list", "list_studies", "list them (the default)")
+
+    def named(*words: str) -> argparse.ArgumentParser:
+        parser = action(*words)
+        parser.add_argument("name", metavar="STUDY", help="a study, or a group of runs")
+        return parser
+
     named("show", "show_study", "show its trials, the best first, and the objective against each key")
     export = named("export", "export_study", "write its trials as a table")
     export.add_argument("--format", choices=("csv", "json"), metavar="FORMAT", help="csv (default) or json")
@@ -566,15 +535,18 @@ def _action(
     does: str,
     words: str,
     *,
-    names: str = "",
+    json: bool = True,
+    runs_dir: bool = True,
+    description: str | None = None,
 ) -> argparse.ArgumentParser:
-    """Adds an action of a verb, which `does` carries out; `names` says what its first argument is, if it has one."""
-    parser = actions.add_parser(name, help=words)
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
-    _runs_dir(parser, again=True)
+    """Adds an action of a verb, which `does` carries out, with those of the options that many actions have."""
+    parser = actions.add_parser(name, help=words, description=description)
+    if json:
+        # The verb alone takes it, too: an action's default must not override that.
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+    if runs_dir:
+        _runs_dir(parser, again=True)
     parser.set_defaults(does=f"{verb}:{does}")
-    if names:
-        parser.add_argument("name", metavar="STUDY", help=names)
     return parser
 
 
@@ -592,15 +564,10 @@ def _launching(parser: argparse.ArgumentParser) -> None:
 
 def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     presets = verbs.add_parser("presets", help="list, show, save, rename or delete presets")
-    presets.set_defaults(does="presets:list_all", json=False)
-    actions = presets.add_subparsers(title="actions", metavar="ACTION")
-    listing = actions.add_parser("list", help="list them (the default)")
-    _json(listing)
-    listing.set_defaults(does="presets:list_all")
-    show = actions.add_parser("show", help="print a preset as a configuration file")
-    show.add_argument("name", metavar="PRESET")
-    show.set_defaults(does="presets:show")
-    save = actions.add_parser("save", help="save a configuration under a name")
+    action = _actions_without_runs(presets, "presets", "list_all")
+    action("list", "list_all", "list them (the default)", json=True)
+    action("show", "show", "print a preset as a configuration file").add_argument("name", metavar="PRESET")
+    save = action("save", "save", "save a configuration under a name")
     save.add_argument("name", metavar="NAME")
     save.add_argument(
         "source",
@@ -611,52 +578,44 @@ def _add_presets(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     _set(save)
     save.add_argument("--description", default="", metavar="TEXT", help="one-line description, shown in the list")
     save.add_argument("--force", action="store_true", help="overwrite a preset of that name")
-    save.set_defaults(does="presets:save")
-    rename = actions.add_parser("rename", help="rename one of your presets")
+    rename = action("rename", "rename", "rename one of your presets")
     rename.add_argument("name", metavar="PRESET")
     rename.add_argument("new_name", metavar="NAME")
-    rename.set_defaults(does="presets:rename")
-    delete = actions.add_parser("delete", help="delete one of your presets")
-    delete.add_argument("name", metavar="PRESET")
-    delete.set_defaults(does="presets:delete")
-    path = actions.add_parser("path", help="print the directory of your presets")
-    path.set_defaults(does="presets:path")
+    action("delete", "delete", "delete one of your presets").add_argument("name", metavar="PRESET")
+    action("path", "path", "print the directory of your presets")
 
 
 def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     settings = verbs.add_parser("settings", help="show your settings, their file, and the keys that can be remapped")
-    settings.set_defaults(does="settings:show", json=False)
-    actions = settings.add_subparsers(title="actions", metavar="ACTION")
-    show = actions.add_parser("show", help="show the current settings (the default)")
-    _json(show)
-    show.set_defaults(does="settings:show")
-    path = actions.add_parser("path", help="print the path of the file")
-    path.set_defaults(does="settings:path")
-    keys = actions.add_parser("keys", help="list the actions and their keys, by the names used in [keys]")
-    _json(keys)
-    keys.set_defaults(does="settings:keys")
+    action = _actions_without_runs(settings, "settings", "show")
+    action("show", "show", "show the current settings (the default)", json=True)
+    action("path", "path", "print the path of the file")
+    action("keys", "keys", "list the actions and their keys, by the names used in [keys]", json=True)
 
 
 def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     env = verbs.add_parser("env", help="list, create or remove the environments in which ranks run")
-    env.set_defaults(does="env:list_all", json=False)
-    actions = env.add_subparsers(title="actions", metavar="ACTION")
-    listing = actions.add_parser("list", help="list each backend's interpreter, versions and GPUs (the default)")
-    _json(listing)
-    listing.set_defaults(does="env:list_all")
-    create = actions.add_parser(
+    action = _actions_without_runs(env, "env", "list_all")
+    action("list", "list_all", "list each backend's interpreter, versions and GPUs (the default)", json=True)
+    create = action(
         "create",
-        help="create an environment for a framework's backends",
+        "create",
+        "create an environment for a framework's backends",
         description="Creates a virtual environment in which the framework's backends then run, with versions that are "
         "known to work together; with uv where it is installed.",
     )
     frameworks = Names("tuiapp.library.environments", "RECIPES")
     create.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help="%(choices)s")
     create.add_argument("--cuda", action="store_true", help="for NVIDIA's GPUs (not tested); default: for CPUs")
-    create.set_defaults(does="env:create")
-    remove = actions.add_parser("remove", help="remove an environment that create has made")
+    remove = action("remove", "remove", "remove an environment that create has made")
     remove.add_argument("name", choices=frameworks, metavar="FRAMEWORK", help="%(choices)s")
-    remove.set_defaults(does="env:remove")
+
+
+def _actions_without_runs(parser: argparse.ArgumentParser, verb: str, default: str) -> partial[argparse.ArgumentParser]:
+    """Returns what adds actions to a verb that has nothing to do with runs; alone the verb is its `default` action."""
+    parser.set_defaults(does=f"{verb}:{default}", json=False)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    return partial(_action, actions, verb, json=False, runs_dir=False)
 
 
 def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -680,14 +639,21 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     devices.add_argument("--framework", choices=known, metavar="NAME", help=with_what)
     most = "for --bandwidth: what it may take, or larger arrays are left out; default 60"
     devices.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
-    _runs_dir(devices, again=True)
-    devices.set_defaults(does="devices:show_devices")
+    _does(devices, "devices:show_devices")
 
 
 def _runs(parser: argparse.ArgumentParser, count: str = "+", words: str | None = None) -> None:
     """Adds runs of which there may be several."""
     parser.add_argument("runs", nargs=count, metavar="RUN", help=words)
     parser.epilog = f"{parser.epilog or ''}{RUNS}"
+
+
+def _does(parser: argparse.ArgumentParser, does: str, *, json: bool = False) -> None:
+    """Ends a verb's options with those that many have, and says which function of which module carries it out."""
+    if json:
+        _json(parser)
+    _runs_dir(parser, again=True)
+    parser.set_defaults(does=does)
 
 
 def _json(parser: argparse.ArgumentParser) -> None:
