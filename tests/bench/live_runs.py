@@ -1,4 +1,4 @@
-"""Journals of many live runs, as the supervisors of small runs write them."""
+"""Journals, digests and statuses of many live runs, as the supervisors of small runs write them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tuiapp.trainers.config.run_config import RunConfig, to_toml, to_toml_values
 from tuiapp.trainers.contract.events import Event, Phase, RankStarted, RunStarted
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.journal_keeper import DigestWriter, StatusWriter
 
 RANKS = 2
 STEPS_PER_SECOND = 20
@@ -38,6 +39,8 @@ class LiveRun:
         self._rate = 2000 * (1 + number % 7)
         self._start = time.time() - past_steps / STEPS_PER_SECOND
         self._writer = JournalWriter(self.run.journal)
+        self._digest = DigestWriter(self.run, self._writer)
+        self._status = StatusWriter(self.run, self._writer, self._digest.state)
         self.step = 0
         self._writer.append(self._beginning(config))
         while self.step < past_steps:
@@ -47,6 +50,8 @@ class LiveRun:
         """Writes what its ranks send of a fifth of a second."""
         self._writer.append(list(self._events()))
         self.step += STEPS
+        self._digest.write_due()
+        self._status.write_due(self.step / STEPS_PER_SECOND)
 
     def _beginning(self, config: RunConfig) -> list[Event]:
         at: dict[str, Any] = {"time": self._start, "mono": 100.0}
