@@ -26,9 +26,9 @@ from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun,
 from tuiapp.terminal.driver import RobustDriver
 from tuiapp.terminal.garbage import REST_S, collect_at_rest, collect_from_now_on, freeze_gc
 from tuiapp.terminal.key_queue import KeyQueue
-from tuiapp.terminal.patience import patiently
 from tuiapp.terminal.readable import readable
-from tuiapp.terminal.reliable_timers import ReliableTimers
+from tuiapp.terminal.slow_disk import patiently
+from tuiapp.terminal.textual_fixes import ReliableTimers
 from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.settings import Settings
 from tuiapp.trainers.contract.rundir import RunDir

@@ -14,10 +14,8 @@ from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
 from tuiapp.screens.palette import Palette
 from tuiapp.screens.pickers import ThemeList
-from tuiapp.screens.preferences import bindings, nodes
-from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.terminal.facts import wants_ascii
-from tuiapp.terminal.key_names import key_problem
+from tuiapp.screens.preferences import bindings, key_problem, nodes
+from tuiapp.terminal.ascii_filter import to_ascii, wants_ascii
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.options import Problem
 from tuiapp.trainers.config.settings import Settings, read_settings, settings_path

@@ -14,7 +14,7 @@ from tuiapp.actions import annotate
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import perform, tell
 from tuiapp.screens.dialog import Form
-from tuiapp.terminal.patience import patiently
+from tuiapp.terminal.slow_disk import patiently
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import (
     MAX_NAME_CHARACTERS,

@@ -15,7 +15,7 @@ from tuiapp.actions.stop import Stoppable
 from tuiapp.library.export import ExportError
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.dialog import Choice
-from tuiapp.terminal.patience import patiently
+from tuiapp.terminal.slow_disk import patiently
 from tuiapp.trainers.config.machine import inspect_machine
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import AboutError

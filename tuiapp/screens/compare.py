@@ -18,7 +18,7 @@ from tuiapp.library.chart_view import read_view
 from tuiapp.screens.chart_grid import ChartGrid, Layout, chart_keys
 from tuiapp.screens.chart_sources import Best, ComparisonSource
 from tuiapp.screens.metrics_grid import MetricsGrid
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, objective_of
 from tuiapp.trainers.state.summary import RunInfo

@@ -27,7 +27,7 @@ from tuiapp.library.presets import MY_SCRIPT, Preset, list_presets
 from tuiapp.screens.dialog import Choice
 from tuiapp.screens.preset_dialogs import can_be_loaded, confirm_change, confirm_save
 from tuiapp.screens.requests import RunLaunched, SweepQueued
-from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.terminal.textual_fixes import ResizeLoopFix
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.machine import Machine, inspect_machine, suits_newest
 from tuiapp.trainers.config.options import ConfigError

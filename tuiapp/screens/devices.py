@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from tuiapp.feeds.sampler_feed import SamplerFeed
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.trainers.contract.process_identity import identity, send_signal
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunState

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 
 from tuiapp.actions.action import Question
 from tuiapp.library.in_thread import in_thread
-from tuiapp.terminal.resize import ResizeLoopFix
+from tuiapp.terminal.textual_fixes import ResizeLoopFix
 from tuiapp.trainers.state.text import sanitize, sanitize_lines
 
 T = TypeVar("T")

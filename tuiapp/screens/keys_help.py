@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from tuiapp.screens.dialog import Dialog
 from tuiapp.screens.palette import own_bindings
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.trainers.state.text import fit
 
 KEY_CELLS, WORDS_CELLS = 11, 23

@@ -13,7 +13,7 @@ from textual.widgets import Input, Markdown, OptionList
 from textual.widgets.option_list import Option
 
 from tuiapp.library import manual
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 

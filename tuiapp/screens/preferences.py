@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from textual._keyboard_protocol import FUNCTIONAL_KEYS
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 from textual.theme import BUILTIN_THEMES
 
-from tuiapp.terminal.ascii_filter import AsciiFilter
-from tuiapp.terminal.facts import wants_ascii
-from tuiapp.trainers.config.options import Problem, suggest
+from tuiapp.terminal.ascii_filter import AsciiFilter, wants_ascii
+from tuiapp.trainers.config.options import Problem, shown, suggest
 from tuiapp.trainers.config.settings import Settings, save_setting, settings_path
 from tuiapp.trainers.state.text import sanitize
 
@@ -115,11 +116,8 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
 
 def check_key_names(name: str, keys: str) -> list[Problem]:
     """Checks that keys exist."""
-    # Not imported where the settings name no key.
-    from tuiapp.terminal.key_names import key_problem
-
-    wrong = [words for key in keys.split(",") if (words := key_problem(key.strip()))]
-    return [Problem(f"keys.{name}", words) for words in wrong]
+    problems = [key_problem(key.strip()) for key in keys.split(",")]
+    return [Problem(f"keys.{name}", problem) for problem in problems if problem]
 
 
 def check_theme(theme: str) -> list[Problem]:
@@ -129,3 +127,38 @@ def check_theme(theme: str) -> list[Problem]:
         return []
     names = ", ".join(sorted(known))
     return [Problem("theme", f"{theme!r} is not allowed; it must be one of {names}.{suggest(theme, known)}")]
+
+
+MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
+"""In Textual's order."""
+
+ALLOWED = 'keys, comma-separated, as "f9", "ctrl+k", "alt+left", "question_mark" or "?"'
+
+
+def key_problem(key: str) -> str:
+    """Returns why no key has this name, or ""."""
+    *modifiers, bare = key.split("+") if len(key) > 1 else [key]
+    mended = "+".join([*(modifier for modifier in MODIFIERS if modifier in modifiers), bare])
+    if unknown := [modifier for modifier in modifiers if modifier not in MODIFIERS]:
+        hint = suggest(unknown[0], MODIFIERS) or f" Allowed before a +: {', '.join(MODIFIERS)}."
+    elif not _is_key(bare):
+        hint = suggest(bare, _named())
+    elif mended != key:
+        hint = f" Did you mean {mended!r}?"
+    elif modifiers == ["shift"] and len(bare) == 1:
+        # A terminal sends the letter itself.
+        hint = f" Did you mean {bare.upper()!r}?"
+    else:
+        return ""
+    return f"{shown(key)} is not allowed; it must be {ALLOWED}.{hint}"
+
+
+def _is_key(bare: str) -> bool:
+    character = bare if len(bare) == 1 else key_to_character(bare) or "\n"
+    return bare in _named() or character.isprintable()
+
+
+def _named() -> set[str]:
+    """Returns keys that type no character, and characters not named as in Unicode."""
+    pressed = {key.value.rpartition("+")[2] for key in Keys if "<" not in key.value}
+    return pressed.union(FUNCTIONAL_KEYS.values(), KEY_NAME_REPLACEMENTS.values())

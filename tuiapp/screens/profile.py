@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from tuiapp.actions import profile
 from tuiapp.screens.acting import perform
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.run_state import RunState, Topic
 from tuiapp.trainers.state.text import plural

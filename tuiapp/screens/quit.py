@@ -16,7 +16,7 @@ from tuiapp.library.find import titled
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import perform
 from tuiapp.screens.dialog import Choice
-from tuiapp.terminal.patience import soon
+from tuiapp.terminal.slow_disk import soon
 from tuiapp.trainers.contract.orphans import Orphan, describe_orphans, end_orphans, find_orphans
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise

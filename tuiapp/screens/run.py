@@ -30,7 +30,7 @@ from tuiapp.screens.charts import LEAST_WIDTH, RunCharts
 from tuiapp.screens.keys_help import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
 from tuiapp.screens.run_reader import Reading, RunReader, steer
-from tuiapp.terminal.patience import patiently
+from tuiapp.terminal.slow_disk import patiently
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.launch import resume
 from tuiapp.trainers.state.run_state import RunState, Topic

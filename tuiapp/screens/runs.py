@@ -33,7 +33,7 @@ from tuiapp.screens.keys_help import RefusingScreen
 from tuiapp.screens.pickers import ColumnPicker, MetricList, Picked, columns_to_pick
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.workspace import Charted, Workspace
-from tuiapp.terminal.patience import patiently
+from tuiapp.terminal.slow_disk import patiently
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import Change

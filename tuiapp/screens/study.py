@@ -20,7 +20,7 @@ from tuiapp.library.in_thread import in_thread
 from tuiapp.library.presets import of_run
 from tuiapp.screens.preset_dialogs import confirm_save
 from tuiapp.screens.requests import OpenRun
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments.study import StudyDir, StudyError
 from tuiapp.trainers.state.signs import SIGNS

@@ -89,14 +89,14 @@ class EscapeSequences:
         passed += data[start : start + 1]
         return start + 1
 
-    def _skip(self, data: bytes, at: int, rest: re.Pattern[bytes]) -> int:
-        found = rest.match(data, at)
-        assert found is not None
-        if found[1] == b"\x1b":
+    def _skip(self, data: bytes, at: int, pattern: re.Pattern[bytes]) -> int:
+        skipped = pattern.match(data, at)
+        assert skipped is not None
+        if skipped[1] == b"\x1b":
             self._held = b"\x1b"
-        elif found[1] or found.end() < len(data):
+        elif skipped[1] or skipped.end() < len(data):
             self._skipped = None
-        return found.end()
+        return skipped.end()
 
     def _paste(self, data: bytes, at: int, passed: bytearray) -> int:
         end = data.find(_PASTE_END, at)

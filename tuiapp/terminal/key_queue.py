@@ -19,10 +19,11 @@ from typing import Any
 
 from textual import events
 from textual.app import App, ScreenStackError
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
-from tuiapp.terminal.focus_moves import move_focus
-from tuiapp.terminal.patience import is_waiting
+from tuiapp.terminal.slow_disk import is_waiting
 
 PAINT_S = 0.03
 """From a key's handling until it is painted: Textual paints 60 times a second."""
@@ -113,8 +114,8 @@ class KeyQueue:
 
     def _move_focus(self) -> bool:
         """Applies a repeated key's focus moves at once, after the first: that may close the focused menu."""
-        again = takewhile(lambda event: isinstance(event, events.Key) and event.key == self._last, self._waiting)
-        times = sum(1 for _ in again)
+        repeats = takewhile(lambda event: isinstance(event, events.Key) and event.key == self._last, self._waiting)
+        times = sum(1 for _ in repeats)
         moves = move_focus(self._app.screen, self._last, times) if times > 1 else 0
         for _ in range(moves):
             self._waiting.popleft()
@@ -184,3 +185,32 @@ def _taken(box: Input, event: events.Event) -> str:
     if not isinstance(event, events.Key) or not event.is_printable:
         return ""
     return (event.character or "") if box.check_consume_key(event.key, event.character) else ""
+
+
+STEPS = {"app.focus_next": 1, "app.focus_previous": -1}
+"""Action → how far it moves the focus."""
+
+
+def move_focus(screen: Screen[Any], key: str, times: int) -> int:
+    """Moves the focus as `times` presses of a key do, painting only the end; returns how many presses only moved it."""
+    chain, start = screen.focus_chain, screen.focused
+    if start not in chain:
+        return 0
+    steps = dict[Widget, int]()
+    at, moves = chain.index(start), 0
+    try:
+        while moves < times:
+            widget = chain[at]
+            if widget not in steps:
+                # The active bindings depend on the focus.
+                screen.set_reactive(Screen.focused, widget)
+                active = screen.active_bindings.get(key)
+                steps[widget] = STEPS.get(active.binding.action, 0) if active else 0
+            if not steps[widget]:
+                break
+            at = (at + steps[widget]) % len(chain)
+            moves += 1
+    finally:
+        screen.set_reactive(Screen.focused, start)
+    screen.set_focus(chain[at])
+    return moves

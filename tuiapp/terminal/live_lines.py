@@ -37,8 +37,8 @@ class LiveLines:
         if width < self._width:
             # After a resize, lines may be broken into several rows: Rich counts one row a line.
             shown = (min(cell_len(line.plain), self._width) for line in self._shown)
-            more = sum(max(0, (cells - 1) // width) for cells in shown)
-            self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *_ERASE_ROW_ABOVE * more))
+            extra_rows = sum(max(0, (cells - 1) // width) for cells in shown)
+            self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *_ERASE_ROW_ABOVE * extra_rows))
         self._shown, self._width = lines, width
         self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
 

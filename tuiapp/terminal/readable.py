@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from textual.color import WHITE, Color
 
@@ -36,28 +36,27 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     muted = grounds[0].blend(changed["foreground"], MUTED_SHARE, 1)
     changed |= dict.fromkeys(MUTED, _moved(muted, grounds))
     changed["border-blurred"] = _moved(Color.parse(variables["border-blurred"]), grounds, LEAST_BORDER)
-    for text, named in ON_THEIR_OWN.items():
-        ground = grounds[0] + Color.parse(variables[named])
+    for text, background in ON_THEIR_OWN.items():
+        ground = grounds[0] + Color.parse(variables[background])
         # "auto 87%" is a share of black or white, whichever reads better.
         color = ground.get_contrast_text(1) if "auto" in variables[text] else Color.parse(variables[text])
         changed[text] = _moved(color, [ground])
     return {**variables, **{name: color.hex for name, color in changed.items()}}
 
 
-def _moved(color: Color, grounds: Iterable[Color], least: float = LEAST_CONTRAST) -> Color:
+def _moved(color: Color, grounds: Sequence[Color], least: float = LEAST_CONTRAST) -> Color:
     """Lightens or darkens a colour until it has that contrast to all backgrounds."""
-    grounds = list(grounds)
     goal = WHITE if contrast(WHITE, grounds[0]) > contrast(Color(0, 0, 0), grounds[0]) else Color(0, 0, 0)
-    found, share = color, 0.0
-    while min(contrast(found, ground) for ground in grounds) < least and share < 1:
+    moved, share = color, 0.0
+    while min(contrast(moved, ground) for ground in grounds) < least and share < 1:
         share = min(1.0, share + STEP)
-        found = color.blend(goal, share, 1)
-    return found
+        moved = color.blend(goal, share, 1)
+    return moved
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(first: Color, second: Color) -> float:
     """Returns WCAG's contrast ratio, from 1 to 21."""
-    dark, light = sorted((_luminance(one), _luminance(other)))
+    dark, light = sorted((_luminance(first), _luminance(second)))
     return (light + 0.05) / (dark + 0.05)
 
 

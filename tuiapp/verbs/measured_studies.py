@@ -15,8 +15,7 @@ from msgspec.structs import replace
 
 from tuiapp.library.export import ExportError, exists, put_in_place
 from tuiapp.library.queue_words import queue_trouble
-from tuiapp.terminal.ascii_filter import to_ascii
-from tuiapp.terminal.facts import wants_ascii
+from tuiapp.terminal.ascii_filter import to_ascii, wants_ascii
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.settings import read_settings

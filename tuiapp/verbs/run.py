@@ -19,7 +19,7 @@ from tuiapp.actions.action import ActionError
 from tuiapp.actions.command import send
 from tuiapp.library.find import find_run
 from tuiapp.library.liveness import LivenessProbe
-from tuiapp.terminal.facts import wants_ascii
+from tuiapp.terminal.ascii_filter import wants_ascii
 from tuiapp.trainers.config.gpu_choice import use_of
 from tuiapp.trainers.config.machine import Machine, inspect_machine
 from tuiapp.trainers.config.memory import can_estimate, estimate_memory

@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tuiapp.terminal.covered_screen import CoveredScreenFix
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 
 
 class Beneath(CoveredScreenFix[None]):

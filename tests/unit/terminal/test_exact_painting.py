@@ -19,8 +19,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Label, Static
 
-from tuiapp.terminal.changed_cells import ChangedCells
-from tuiapp.terminal.exact_painting import ExactCompositor, ExactPainting
+from tuiapp.terminal.exact_painting import ChangedCells, ExactCompositor, ExactPainting
 
 WIDTH, HEIGHT = 60, 20
 
