@@ -44,53 +44,12 @@ from tuiapp.trainers.rank import tensor_files
 from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.rank.tensor_files import Tensors, as_float32
 
-
-class Patience:
-    def __init__(self, by: str, limit: int, best: Evaluated = NEVER, spent: int = 0) -> None:
-        """`by` is the figure that decides, `limit` the key `early_stop`; `best` and `spent` go on from a checkpoint."""
-        self._by, self._limit = by, limit
-        self.best = best
-        self.spent = spent
-        """Evaluations since the best one."""
-
-    def add(self, found: Evaluated) -> None:
-        """Counts an evaluation; one without a finite figure is no better."""
-        merit, known = found.merit(self._by), self.best.merit(self._by)
-        if merit is not None and (known is None or merit > known):
-            self.best, self.spent = found, 0
-        else:
-            self.spent += 1
-
-    @property
-    def words(self) -> str:
-        """Why the training ends."""
-        best = self.best.figure(self._by)
-        known = f": the best was {best:.4g}" if best is not None else ""
-        return f"early stop: test {figure_of(self._by)[0]} was not the best in {self.spent} evaluations in a row{known}"
-
-    @property
-    def is_over(self) -> bool:
-        return 0 < self._limit <= self.spent
-
-
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
 TRAINED = "trained."
 """In the state of a run that averages weights, a prefix of those that are trained: its model has the average."""
 LOSS_SCALE = "loss_scale."
 """In the state of a run in float16, a prefix."""
-
-
-class Saved(NamedTuple):
-    step: int
-    model: dict[str, npt.NDArray[Any]]
-    """Weights and running statistics, under the framework's own names."""
-    state: dict[str, npt.NDArray[Any]]
-    """All else: optimizer, random state, what is specific to each rank."""
-
-    def part(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of the state whose names begin so, under the rest of their names."""
-        return {name.removeprefix(prefix): array for name, array in self.state.items() if name.startswith(prefix)}
 
 
 class Checkpoints:
@@ -111,17 +70,19 @@ class Checkpoints:
         self._run, self._plan, self._rank, self._report = run, plan, rank, report
         self._recorded = recorded
         self._writer: threading.Thread | None = None
-        found = read_checkpoint(resume_from) if resume_from else None
-        self.resumed = load(found) if found else None
+        checkpoint = read_checkpoint(resume_from) if resume_from else None
+        self.resumed = load(checkpoint) if checkpoint else None
         """What this attempt resumes from; None in a new run."""
-        measured = found.manifest.measured if found and plan.config.shares == MEASURED else ()
-        fits = len(measured) == plan.config.devices and not any(one % plan.config.accumulate for one in measured)
+        measured = checkpoint.manifest.measured if checkpoint and plan.config.shares == MEASURED else ()
+        fits = len(measured) == plan.config.devices and not any(share % plan.config.accumulate for share in measured)
         self.measured = measured if fits else ()
         """Each rank's share of the batch, once it is measured: that of the checkpoint, with as many ranks and parts."""
-        best, spent = (found.manifest.best, found.manifest.since_best) if found else (NEVER, 0)
+        best, spent = (checkpoint.manifest.best, checkpoint.manifest.since_best) if checkpoint else (NEVER, 0)
         self.patience = Patience(best_by(plan.config), plan.config.early_stop, best, spent)
-        if rank == 0:
-            _remove_hidden(run.checkpoints)
+        if rank == 0 and os.path.isdir(run.checkpoints):
+            # What an earlier attempt was writing, or removing, when it died.
+            for leftover in run.checkpoints.glob(".*"):
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def __enter__(self) -> Checkpoints:
         return self
@@ -155,21 +116,24 @@ class Checkpoints:
         self.export_file(MODEL_FILE, lambda path: _write_file(path, tensor_files.encode(best or model)))
 
     def best_model(self) -> dict[str, npt.NDArray[Any]] | None:
-        """After an early stop, what is to be exported in place of the last model; None on ranks that export nothing."""
+        """Returns the best model after an early stop, to be exported in place of the last; None otherwise.
+
+        None also on ranks that export nothing.
+        """
         if self._rank or not self.patience.is_over:
             return None
         self._wait()
-        found = best_checkpoint(list_checkpoints(self._run.checkpoints)[0], best_by(self._plan.config))
-        if found is None or found.evaluated != self.patience.best:
+        checkpoint = best_checkpoint(list_checkpoints(self._run.checkpoints)[0], best_by(self._plan.config))
+        if checkpoint is None or checkpoint.evaluated != self.patience.best:
             text = "the best model was not saved as a checkpoint: the last one is exported in its place"
             self._report.send(Alert(kind="export", text=text))
             return None
-        return load(found).model
+        return load(checkpoint).model
 
     def export_file(self, name: str, write: Callable[[Path], object]) -> None:
-        """Writes the trained model atomically to `export/<name>`; `write` gets a path that ends with `name`.
+        """Writes the trained model atomically to `export/<name>`, and beside it what its inputs are normalized by.
 
-        Beside it what its inputs are normalized by.
+        `write` gets a path that ends with `name`.
         """
         self._export(name, write)
         if (by := self._plan.normalization) is not None:
@@ -231,11 +195,11 @@ class Checkpoints:
             return
         # Later steps are those that this attempt has gone back behind: none could be used. They are kept until it
         # overtakes them; counting them would drop what it resumes from.
-        found = [
+        checkpoints = [
             checkpoint for checkpoint in list_checkpoints(self._run.checkpoints)[0] if checkpoint.manifest.step <= step
         ]
         config = self._plan.config
-        best = best_checkpoint(found, best_by(config))
+        best = best_checkpoint(checkpoints, best_by(config))
         self._report.send(
             Checkpoint(
                 step=step,
@@ -246,7 +210,7 @@ class Checkpoints:
                 best=best is not None and best.manifest.step == step,
             )
         )
-        _forget_old(found, config.keep_checkpoints, best, self._recorded)
+        _forget_old(checkpoints, config.keep_checkpoints, best, self._recorded)
 
     def _describe(
         self,
@@ -277,7 +241,7 @@ class Checkpoints:
             devices=config.devices,
             step=step,
             epoch=step / self._plan.steps_per_epoch,
-            finite=all(bool(np.isfinite(as_float32(one)).all()) for one in model.values() if one.dtype.kind in "fV"),
+            finite=all(np.isfinite(as_float32(array)).all() for array in model.values() if array.dtype.kind in "fV"),
             loss=result.loss,
             accuracy=result.accuracy,
             own=result.own,
@@ -287,6 +251,49 @@ class Checkpoints:
             since_best=spent,
             files=files,
         )
+
+
+class Patience:
+    """Counts evaluations since the best one, for the key `early_stop`."""
+
+    def __init__(self, by: str, limit: int, best: Evaluated = NEVER, spent: int = 0) -> None:
+        """`by` is the figure that decides, `limit` the key `early_stop`; `best` and `spent` go on from a checkpoint."""
+        self._by, self._limit = by, limit
+        self.best = best
+        self.spent = spent
+        """Evaluations since the best one."""
+
+    def add(self, evaluated: Evaluated) -> None:
+        """Counts an evaluation; one without a finite figure is no better than the best."""
+        merit, best_merit = evaluated.merit(self._by), self.best.merit(self._by)
+        if merit is not None and (best_merit is None or merit > best_merit):
+            self.best, self.spent = evaluated, 0
+        else:
+            self.spent += 1
+
+    @property
+    def words(self) -> str:
+        """Returns why the training ends early."""
+        best = self.best.figure(self._by)
+        detail = f": the best was {best:.4g}" if best is not None else ""
+        name = figure_of(self._by)[0]
+        return f"early stop: test {name} was not the best in {self.spent} evaluations in a row{detail}"
+
+    @property
+    def is_over(self) -> bool:
+        return 0 < self._limit <= self.spent
+
+
+class Saved(NamedTuple):
+    step: int
+    model: dict[str, npt.NDArray[Any]]
+    """Weights and running statistics, under the framework's own names."""
+    state: dict[str, npt.NDArray[Any]]
+    """All else: optimizer, random state, what is specific to each rank."""
+
+    def part(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """Returns the arrays of the state whose names begin with `prefix`, under the rest of their names."""
+        return {name.removeprefix(prefix): array for name, array in self.state.items() if name.startswith(prefix)}
 
 
 def load(checkpoint: CheckpointDir) -> Saved:
@@ -339,30 +346,23 @@ def _replace_directory(new: Path, old: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _forget_old(found: list[CheckpointDir], keep: int, best: CheckpointDir | None, recorded: Set[int]) -> None:
+def _forget_old(checkpoints: list[CheckpointDir], keep: int, best: CheckpointDir | None, recorded: Set[int]) -> None:
     """Removes all but the newest `keep` checkpoints, the best, and the one from which a run that dies now would resume.
 
-    That is the newest of the `recorded`, or else the oldest. Non-finite ones are ignored. `found` has the newest first.
+    That is the newest of the `recorded`, or else the oldest. Non-finite ones are ignored. The newest come first.
     """
-    finite = [checkpoint for checkpoint in found if checkpoint.manifest.finite]
+    finite = [checkpoint for checkpoint in checkpoints if checkpoint.manifest.finite]
     covered = [checkpoint for checkpoint in finite if checkpoint.manifest.step in recorded]
-    kept = {checkpoint.path for checkpoint in (*finite[:keep], *found[:1], *(covered[:1] or finite[-1:]))}
+    kept = {checkpoint.path for checkpoint in (*finite[:keep], *checkpoints[:1], *(covered[:1] or finite[-1:]))}
     if best is not None:
         kept.add(best.path)
-    for checkpoint in found:
+    for checkpoint in checkpoints:
         if checkpoint.path not in kept:
             # Under a hidden name a half-removed one is not taken for a checkpoint.
             gone = checkpoint.path.with_name(f".{checkpoint.path.name}.old")
             with contextlib.suppress(OSError):
                 checkpoint.path.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
-
-
-def _remove_hidden(directory: Path) -> None:
-    if os.path.isdir(directory):
-        for path in directory.iterdir():
-            if path.name.startswith("."):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _why(error: Exception) -> str:

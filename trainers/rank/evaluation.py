@@ -34,7 +34,7 @@ EVAL_BATCH = 1024
 EVAL_VALUES = EVAL_BATCH * 32 * 32 * 3
 """Numbers of images that are evaluated at a time, unless a step has more."""
 EVAL_LABELS = 8192
-"""Labels of others."""
+"""Labels of texts that are evaluated at a time."""
 MOST_COLUMNS = 100
 WORST = 10
 """Examples with the highest loss that are kept."""
@@ -48,15 +48,15 @@ class Evaluation(NamedTuple):
     counts: list[list[int]]
     """int [classes, columns]"""
     worst: list[WorstExample]
-    """By loss, the highest first."""
+    """Examples by loss, the highest first."""
     figures: dict[str, float]
-    """Means over the examples, as the loss."""
+    """Means of the further figures over the examples."""
 
 
 def batch_size(plan: Plan, devices: int = 1) -> int:
-    """How many examples so many devices evaluate at a time: of large images as many as they train on.
+    """Returns how many examples so many devices evaluate at a time: of large images as many as they train on.
 
-    So that an evaluation, which keeps nothing for a backward pass, takes no more memory than a step.
+    An evaluation, which keeps nothing for a backward pass, then takes no more memory than a step.
     """
     if plan.data.labels != 1:
         return max(1, EVAL_LABELS // plan.data.labels)
@@ -81,8 +81,8 @@ def evaluation_of(sums: Sums, classes: int, figures: Sequence[str] = ()) -> Eval
     rows = rows[np.isfinite(rows[:, 0]) & (rows[:, 0] > 0)]
     rows = rows[np.lexsort((rows[:, 1], -rows[:, 0]))][:WORST]
     worst = [WorstExample(int(number), int(label), int(guess), float(loss)) for loss, number, label, guess in rows]
-    loss, *others = (float(total / examples) for total in sums[:first])
-    named = dict(zip(figures, others, strict=True))
+    loss, *means = (float(total / examples) for total in sums[:first])
+    named = dict(zip(figures, means, strict=True))
     return Evaluation(loss, float(right / examples), int(examples), counts.tolist(), worst, named)
 
 
@@ -96,17 +96,20 @@ def sum_up(logits: npt.NDArray[np.float32], labels: npt.NDArray[np.int64]) -> Su
     predicted = wide.argmax(axis=1)
     places = predicted if width == classes else predicted != labels
     counts = np.bincount(labels * width + places, minlength=classes * width)
-    found = np.argsort(-losses, kind="stable")[:WORST]
-    worst = np.stack([losses[found], found, labels[found], predicted[found]], axis=1)
+    hardest = np.argsort(-losses, kind="stable")[:WORST]
+    worst = np.stack([losses[hardest], hardest, labels[hardest], predicted[hardest]], axis=1)
     return np.concatenate([[losses.sum()], counts, worst.ravel()])
 
 
 def pictures_of(worst: Sequence[WorstExample], names: Sequence[str]) -> list[Content]:
     """Returns the images of examples, as far as this process has them. Raises OSError."""
-    images = test_images([one.number for one in worst])
+    images = test_images([example.number for example in worst])
     if images is None:
         return []
-    called = dict(enumerate(names))
-    pairs = ((one.number, *(called.get(label, label) for label in (one.label, one.predicted))) for one in worst)
-    captions = (f"{number}: {label}, taken for {predicted}" for number, label, predicted in pairs)
-    return [("image", encode_png(to_pixels(image)), text) for image, text in zip(images, captions, strict=True)]
+    name_of = dict(enumerate(names))
+    contents: list[Content] = []
+    for image, example in zip(images, worst, strict=True):
+        label, predicted = (name_of.get(number, number) for number in (example.label, example.predicted))
+        caption = f"{example.number}: {label}, taken for {predicted}"
+        contents.append(("image", encode_png(to_pixels(image)), caption))
+    return contents

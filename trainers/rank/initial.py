@@ -41,22 +41,22 @@ def initial_weights(
     `shapes` has all arrays of the model, `parameters` and `frozen` names of some. Raises ConfigError if the file cannot
     be read, or nothing in it fits.
     """
-    source, found = plan.config.init_from, dict[str, npt.NDArray[Any]]()
+    source, arrays = plan.config.init_from, dict[str, npt.NDArray[Any]]()
     if source:
-        found = _named_as_here(_read(source), shapes)
-    same = {name: array for name, array in found.items() if shapes.get(name) == array.shape}
+        arrays = _named_as_here(_read(source), shapes)
+    same = {name: array for name, array in arrays.items() if shapes.get(name) == array.shape}
     if source and not same:
-        raise ConfigError([Problem("init_from", _nothing_fits(source, found, shapes))])
+        raise ConfigError([Problem("init_from", _nothing_fits(source, arrays, shapes))])
     if source or frozen:
-        reshaped = [f"{name} {list(found[name].shape)}, here {list(shapes[name])}" for name in found.keys() & shapes]
+        reshaped = [f"{name} {list(arrays[name].shape)}, here {list(shapes[name])}" for name in arrays.keys() & shapes]
         report.once(
             InitialWeights(
                 source=source,
                 arrays=len(shapes),
                 matched=len(same),
                 reshaped=_first(line for line in sorted(reshaped) if line.partition(" ")[0] not in same),
-                missing=_first(name for name in shapes if name not in found) if source else [],
-                unused=_first(name for name in found if name not in shapes),
+                missing=_first(name for name in shapes if name not in arrays) if source else [],
+                unused=_first(name for name in arrays if name not in shapes),
                 frozen=sum(prod(shapes[name]) for name in frozen),
                 parameters=sum(prod(shapes[name]) for name in parameters),
             )
@@ -67,11 +67,11 @@ def initial_weights(
     return same
 
 
-def _named_as_here(found: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> dict[str, npt.NDArray[Any]]:
+def _named_as_here(arrays: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> dict[str, npt.NDArray[Any]]:
     """Names what only wrappers name otherwise as the model does; the same name goes first, then the file's order."""
     here = {_WRAPPERS.sub("", name): name for name in shapes}
-    renamed = {name: array for name, array in found.items() if name in shapes}
-    for name, array in found.items():
+    renamed = {name: array for name, array in arrays.items() if name in shapes}
+    for name, array in arrays.items():
         known_as = here.get(_WRAPPERS.sub("", name), name)
         renamed.setdefault(name if known_as in renamed else known_as, array)
     return renamed
@@ -84,9 +84,9 @@ def frozen_names(freeze: str, parameters: Iterable[str], prefix: str = "") -> fr
     """
     names, named = list(parameters), set[str]()
     for pattern in patterns_of(freeze):
-        found = matching(pattern, names, prefix)
-        named |= found
-        if not found:
+        matched = matching(pattern, names, prefix)
+        named |= matched
+        if not matched:
             message = f"{shown(pattern)} names no parameter; there are: {_listed(names, most=40)}."
             raise ConfigError([Problem("freeze", message)])
     frozen = frozenset(named)
@@ -106,9 +106,9 @@ def _read(source: str) -> dict[str, npt.NDArray[Any]]:
     raise ConfigError([Problem("init_from", message)])
 
 
-def _nothing_fits(source: str, found: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> str:
+def _nothing_fits(source: str, arrays: Mapping[str, npt.NDArray[Any]], shapes: Mapping[str, Shape]) -> str:
     rule = "arrays are taken over by name and shape, as of a run of the same framework and model"
-    theirs = _with_shapes({name: array.shape for name, array in found.items()})
+    theirs = _with_shapes({name: array.shape for name, array in arrays.items()})
     return f"nothing in {source} fits this model: {rule}. The file has {theirs}; the model {_with_shapes(shapes)}."
 
 
@@ -118,8 +118,8 @@ def _with_shapes(shapes: Mapping[str, Shape]) -> str:
 
 
 def _listed(names: list[str], most: int = LISTED) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "nothing"
+    omitted = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + omitted if names else "nothing"
 
 
 def _first(names: Iterable[str]) -> list[str]:

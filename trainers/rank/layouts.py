@@ -33,7 +33,7 @@ def _of_jax(name: str, array: Any, rank: int) -> Sharding:
         )
         for shard in array.addressable_shards
     ]
-    axes = ["+".join(one) if isinstance(one, tuple) else one for one in spec]
+    axes = ["+".join(axis) if isinstance(axis, tuple) else axis for axis in spec]
     return Sharding(array=name, shape=list(array.shape), dtype=str(array.dtype), mesh=mesh, spec=axes, shards=shards)
 
 
@@ -49,8 +49,8 @@ def _of_torch(name: str, array: Any, rank: int) -> Sharding:
         for axis, placement in zip(names, array.placements, strict=True):
             if placement.is_shard():
                 spec[placement.dim] = "+".join(filter(None, (spec[placement.dim], axis)))
-        _, found = compute_local_shape_and_global_offset(array.shape, array.device_mesh, array.placements)
-        offsets = list(found)
+        _, starts = compute_local_shape_and_global_offset(array.shape, array.device_mesh, array.placements)
+        offsets = list(starts)
     index = [(start, start + size) for start, size in zip(offsets, local.shape, strict=True)]
     size = local.numel() * local.element_size()
     shard = Shard(rank=rank, device=str(local.device), index=index, bytes=size)

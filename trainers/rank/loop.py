@@ -86,27 +86,27 @@ class Evaluate:
         `predictor` gives the model as a task asks it that shows what it makes; None on a rank that is not asked.
         """
         data, config, task = self.plan.data, self.plan.config, TASKS[self.plan.data.task]
-        found = evaluation_of(sums, data.classes, own_of(config.model).figures)
+        evaluation = evaluation_of(sums, data.classes, own_of(config.model).figures)
         # What the task reports follows from the loss that is its own.
-        of_task = task.figures(found.figures.get(CROSS_ENTROPY, found.loss), found.accuracy)
-        figures = {"loss": found.loss, **of_task, **found.figures}
-        for name, value in found.figures.items():
+        of_task = task.figures(evaluation.figures.get(CROSS_ENTROPY, evaluation.loss), evaluation.accuracy)
+        figures = {"loss": evaluation.loss, **of_task, **evaluation.figures}
+        for name, value in evaluation.figures.items():
             if not isfinite(value):
                 text = f"{name} of {config.model} is {value} on the test set: it is left out"
                 self.report.once(Alert(kind="metric", step=self.step, text=text))
-        self.report.evaluation(self.step, found.examples // data.labels, figures, best_by(config))
+        self.report.evaluation(self.step, evaluation.examples // data.labels, figures, best_by(config))
         samples = task.samples(predictor(), data.labels, config.seed) if predictor and task.samples else []
         self.report.once(
             Predictions(
                 step=self.step,
-                counts=found.counts,
+                counts=evaluation.counts,
                 names=list(data.class_names),
-                worst=found.worst,
+                worst=evaluation.worst,
                 samples=samples,
             )
         )
-        if found.worst:
-            self.report.show(WORST_EXAMPLES, self.step, partial(pictures_of, found.worst, data.class_names))
+        if evaluation.worst:
+            self.report.show(WORST_EXAMPLES, self.step, partial(pictures_of, evaluation.worst, data.class_names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ class Compare:
     step: int
     comparison: Comparison
 
-    def done(self, found: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
+    def done(self, checksums: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
         """Reports the comparison; of ranks that have parts of arrays, or other GPUs than others: see `Comparison`."""
-        self.comparison.add(self.step, found, parts, models)
+        self.comparison.add(self.step, checksums, parts, models)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +276,9 @@ def timed(batches: Iterable[Batch]) -> Iterator[tuple[Batch, float]]:
     """Yields each batch with the seconds that asking for it took."""
     source = iter(batches)
     while True:
-        asked = perf_counter()
+        began = perf_counter()
         try:
             batch = next(source)
         except StopIteration:
             return
-        yield batch, perf_counter() - asked
+        yield batch, perf_counter() - began

@@ -63,10 +63,10 @@ def main() -> int:
     report = Reporter(rank, pipe, gate, plan.config.nan_policy, speaks_for, plan.steps_per_epoch)
     report.profiles, report.media = run.profiles, MediaFolder(run, rank)
     control = int(os.environ[wire.CONTROL_FD])
-    asked, listening = threading.Event(), threading.Event()
+    stacks_due, listening = threading.Event(), threading.Event()
     for name, target, arguments in (
-        ("control", _serve_control_pipe, (control, gate, report, recorded, asked, listening)),
-        ("stacks", _tell_stacks, (asked, report, run.rank(rank))),
+        ("control", _serve_control_pipe, (control, gate, report, recorded, stacks_due, listening)),
+        ("stacks", _tell_stacks, (stacks_due, report, run.rank(rank))),
     ):
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
     # A stop that was asked for before is heard before the first step.
@@ -97,7 +97,7 @@ def _serve_control_pipe(
     gate: StopGate,
     report: Reporter,
     recorded: set[int],
-    asked: threading.Event,
+    stacks_due: threading.Event,
     listening: threading.Event,
 ) -> None:
     """Answers the supervisor, and sends heartbeats, until it is gone."""
@@ -123,7 +123,7 @@ def _serve_control_pipe(
                     recorded.add(step)
                 case wire.TellStacks():
                     # In a hang the disk may block whoever writes, a driver whoever asks it; this thread must go on.
-                    asked.set()
+                    stacks_due.set()
     listening.set()
     gate.release()
     # The supervisor is gone, and its reaper ends this process within a moment, native code or not. If the reaper is
@@ -132,13 +132,13 @@ def _serve_control_pipe(
     os.killpg(os.getpid(), signal.SIGKILL)
 
 
-def _tell_stacks(asked: threading.Event, report: Reporter, directory: Path) -> None:
-    while asked.wait():
-        asked.clear()
+def _tell_stacks(stacks_due: threading.Event, report: Reporter, directory: Path) -> None:
+    while stacks_due.wait():
+        stacks_due.clear()
         stacks.tell(directory)
         try:
-            if report.collectives is not None and (found := report.collectives()) is not None:
-                found.tell(directory)
+            if report.collectives is not None and (collectives := report.collectives()) is not None:
+                collectives.tell(directory)
         except Exception:
             # Of a framework's version that answers otherwise, or of the disk: the hang is reported without.
             traceback.print_exc()

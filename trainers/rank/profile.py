@@ -101,17 +101,17 @@ class Tracing:
         except Exception as error:
             self._tell(f"the profiler failed: {type(error).__name__}: {error}", last)
             traced, path = [], None
-        for one in traced:
+        for device in traced:
             report.send(
                 Profile(
-                    rank=one.rank,
+                    rank=device.rank,
                     step=first,
                     steps=last - first + 1,
                     seconds=seconds,
-                    spent=spent(one.spans, seconds, self._waited_s),
-                    largest=largest(one.spans),
-                    peak_bytes=one.peak_bytes,
-                    process_peak_bytes=one.process_peak_bytes,
+                    spent=spent(device.spans, seconds, self._waited_s),
+                    largest=largest(device.spans),
+                    peak_bytes=device.peak_bytes,
+                    process_peak_bytes=device.process_peak_bytes,
                     step_memory=report.step_memory,
                     trace=str(path.relative_to(report.profiles.parent)) if path else "",
                 )
@@ -124,15 +124,15 @@ def spent(spans: Sequence[Span], seconds: float, waited_s: float) -> dict[str, f
 
     For `waited_s` of them the process waited for data: that is no more than the device's idle time.
     """
-    found: dict[str, float] = {}
+    by_kind: dict[str, float] = {}
     covered, before = 0.0, []
     for kind in (KERNELS, COMMUNICATION, COPIES):
         before += [(span.start, span.end) for span in spans if span.kind == kind]
         now = min(seconds, _length(before))
-        found[kind], covered = now - covered, now
-    found[DATA] = min(waited_s, seconds - covered)
-    found[HOST] = seconds - covered - found[DATA]
-    return found
+        by_kind[kind], covered = now - covered, now
+    by_kind[DATA] = min(waited_s, seconds - covered)
+    by_kind[HOST] = seconds - covered - by_kind[DATA]
+    return by_kind
 
 
 def _length(spans: Iterable[tuple[float, float]]) -> float:

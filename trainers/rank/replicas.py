@@ -41,12 +41,12 @@ class Comparison:
         self._alerted: set[int] = set()
         self._has_said = False
 
-    def add(self, step: int, found: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
+    def add(self, step: int, checksums: Checksums, parts: Sequence[int] = (), models: Sequence[int] = ()) -> None:
         """Reports whether the replicas are equal after a step; an alert says when that changes.
 
         See `find_differing` for `parts` and `models`.
         """
-        names, sums = found
+        names, sums = checksums
         if len(set(models)) > 1 and not self._has_said:
             self._report.once(Alert(kind="replicas", severity="info", step=step, text=SEVERAL_MODELS))
             self._has_said = True
@@ -68,7 +68,7 @@ class Comparison:
         self._differing = differing
 
     def _describe(self, step: int, replicas: int, differing: list[Differing]) -> str:
-        ranks = [one.rank for one in differing]
+        ranks = [replica.rank for replica in differing]
         lowest = min({*range(replicas)} - {*ranks}, default=0)
         whose = "those of most ranks" if 2 * len(ranks) < replicas else f"rank {lowest}'s"
         text = f"the weights of {describe_ranks(ranks)} differ from {whose} after step {step:,}, first in "
@@ -85,7 +85,7 @@ def find_differing(
     which ranks have in turn: only those with the same part are compared. By default each is whole. `models` tells apart
     the models of the ranks' devices: only those on the same are compared. By default all are alike.
     """
-    found: dict[int, str] = {}
+    first_array: dict[int, str] = {}
     models = models or [0] * len(sums)
     for number in np.flatnonzero((sums != sums[0]).any(axis=0)).tolist():
         count = parts[number] if parts else 1
@@ -96,6 +96,6 @@ def find_differing(
             column = sums[ranks, number]
             _, first, counts = np.unique(column, return_index=True, return_counts=True)
             usual = column[min(first[counts == counts.max()])]
-            for place in np.flatnonzero(column != usual).tolist():
-                found.setdefault(ranks[place], names[number])
-    return [Differing(rank, found[rank]) for rank in sorted(found)]
+            for index in np.flatnonzero(column != usual).tolist():
+                first_array.setdefault(ranks[index], names[number])
+    return [Differing(rank, first_array[rank]) for rank in sorted(first_array)]

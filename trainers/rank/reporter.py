@@ -65,44 +65,6 @@ if TYPE_CHECKING:
 StepRecord: TypeAlias = tuple[int, Any, float, float, float, Any, float]
 """Step, loss, seconds, examples, learning rate, gradient norm or None, seconds waited for the batch."""
 
-
-class Span(NamedTuple):
-    """What a profiler has timed once."""
-
-    name: str
-    kind: str
-    """One of `tuiapp.trainers.contract.events.KINDS`; `HOST` for what no device does."""
-    start: float
-    end: float
-    """Seconds of any clock that is the same for all spans of a device."""
-    own: float
-    """Seconds in which it called nothing that has a span of its own."""
-
-
-class Traced(NamedTuple):
-    """What a device did."""
-
-    rank: int
-    spans: Sequence[Span]
-    peak_bytes: int | None = None
-    process_peak_bytes: int | None = None
-
-
-class Profiler(Protocol):
-    def start(self, directory: Path | None) -> None:
-        """Begins once the devices have done what they were given; a trace is written into `directory`, if given."""
-
-    def stop(self) -> tuple[list[Traced], Path | None]:
-        """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
-
-
-class Named(NamedTuple):
-    step: int
-    values: dict[str, Any]
-    time: float
-    mono: float
-
-
 FLUSH_INTERVAL_S = 0.2
 MEMORY_INTERVAL_S = 2.0
 BACKLOG_STEPS = 200_000
@@ -241,17 +203,17 @@ class Reporter:
         `by` is the key that says by which figure runs are the best.
         """
         seconds = round(perf_counter() - self._since, 6)
-        found = {f"{TEST}/{name}": value for name, value in figures.items()}
-        known = {name: value for name, value in found.items() if isfinite(value)}
-        own = (known.get(f"{TEST}/{figure_of(by)[0]}"), by) if by.startswith(BEST_OWN) else ()
-        self.evaluated = step, Evaluated(known.get(TEST_LOSS), known.get(TEST_ACCURACY), *own)
+        named = {f"{TEST}/{name}": value for name, value in figures.items()}
+        finite = {name: value for name, value in named.items() if isfinite(value)}
+        own_figure = (finite.get(f"{TEST}/{figure_of(by)[0]}"), by) if by.startswith(BEST_OWN) else ()
+        self.evaluated = step, Evaluated(finite.get(TEST_LOSS), finite.get(TEST_ACCURACY), *own_figure)
         if self.rank == 0:
-            self.metrics(step, {**found, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
+            self.metrics(step, {**named, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 
-    def once(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
+    def once(self, event: Predictions | Replicas | InitialWeights | Alert) -> None:
         """Reports what all ranks have found alike; every rank may call this, rank 0's counts."""
         if self.rank == 0:
-            self._backlog.append(found)
+            self._backlog.append(event)
 
     def show(self, name: str, step: int, read: Callable[[], Sequence[Content]]) -> None:
         """Keeps pictures of a step, which the reporter's thread reads; every rank may call this, rank 0's count."""
@@ -370,8 +332,8 @@ class Reporter:
         if self.rank or any(item[5] is None for item in run):
             return ()
         # If each device has a copy, the first one's.
-        found = self.convert([item[5] for item in run])
-        return tuple(norm if isinstance(norm, float) else norm[0] for norm in found)
+        norms = self.convert([item[5] for item in run])
+        return tuple(norm if isinstance(norm, float) else norm[0] for norm in norms)
 
     def _report_non_finite(self, bad: list[tuple[int, int, float]]) -> list[Event]:
         """Reports the run's first non-finite loss; `bad` has step, rank and loss of those found now."""
@@ -394,6 +356,43 @@ class Reporter:
             while view:
                 view = view[os.write(self._fd, view) :]
         self._unread = False
+
+
+class Span(NamedTuple):
+    """What a profiler has timed once."""
+
+    name: str
+    kind: str
+    """One of `tuiapp.trainers.contract.events.KINDS`; `HOST` for what no device does."""
+    start: float
+    end: float
+    """Seconds of any clock that is the same for all spans of a device."""
+    own: float
+    """Seconds in which it called nothing that has a span of its own."""
+
+
+class Traced(NamedTuple):
+    """What a device did."""
+
+    rank: int
+    spans: Sequence[Span]
+    peak_bytes: int | None = None
+    process_peak_bytes: int | None = None
+
+
+class Profiler(Protocol):
+    def start(self, directory: Path | None) -> None:
+        """Begins once the devices have done what they were given; a trace is written into `directory`, if given."""
+
+    def stop(self) -> tuple[list[Traced], Path | None]:
+        """Ends when the devices have done all; returns what those of this process did, and the trace's file."""
+
+
+class Named(NamedTuple):
+    step: int
+    values: dict[str, Any]
+    time: float
+    mono: float
 
 
 def _follows(before: StepRecord | Named, item: StepRecord | Named) -> bool:

@@ -50,7 +50,7 @@ class StopGate:
     def due_after(self, step: int) -> bool:
         """Whether to save the state after an epoch that ends with this step; True once per request."""
         with self._changed:
-            past = {one for one in self._due if one < step}
+            past = {due for due in self._due if due < step}
             self._due -= past
             return bool(past)
 

@@ -86,8 +86,8 @@ def _load_file(path: Path) -> dict[str, npt.NDArray[Any]]:
             try:
                 arrays[name] = np.fromfile(file, dtype, prod(shape)).reshape(shape)
             except MemoryError:
-                words = f"there is no memory for {name}, which has {prod(shape) * dtype.itemsize:,} bytes"
-                raise OSError(errno.ENOMEM, words, str(path)) from None
+                message = f"there is no memory for {name}, which has {prod(shape) * dtype.itemsize:,} bytes"
+                raise OSError(errno.ENOMEM, message, str(path)) from None
     return arrays
 
 
@@ -106,7 +106,7 @@ def _read_header(file: BinaryIO) -> list[tuple[str, np.dtype[Any], list[int]]]:
     # What other programs say of the file, in words.
     parts.pop("__metadata__", None)
     header = {name: msgspec.json.decode(part, type=_Entry) for name, part in parts.items()}
-    found, end, available = [], 0, os.fstat(file.fileno()).st_size - 8 - size
+    arrays, end, available = [], 0, os.fstat(file.fileno()).st_size - 8 - size
     for name, entry in sorted(header.items(), key=lambda item: item[1].data_offsets):
         if entry.dtype not in _DTYPES:
             raise ValueError(f"{name} has the data type {entry.dtype}, which cannot be read here")
@@ -119,10 +119,10 @@ def _read_header(file: BinaryIO) -> list[tuple[str, np.dtype[Any], list[int]]]:
             raise ValueError(f"{name}, {entry.dtype} of shape {shown(entry.shape)}, is said to be {at}")
         if end > available:
             raise ValueError(f"{name} ends at byte {end:,} of {available:,}")
-        found.append((name, dtype, entry.shape))
+        arrays.append((name, dtype, entry.shape))
     if end < available:
         raise ValueError(f"{available - end:,} bytes at its end are of no array")
-    return found
+    return arrays
 
 
 def as_float32(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -49,8 +49,7 @@ class Channel:
     """One side; it outlives the connections that it is given by `attach`.
 
     `decoder` decodes the other side's messages; `forget` gets the descriptor of a connection that is given up, while it
-    is still open. Nothing here waits: `read` takes what is there, `flush` sends what
-    fits.
+    is still open. Nothing here waits: `read` takes what is there, `flush` sends what fits.
     """
 
     def __init__(self, decoder: msgspec.json.Decoder[Any], forget: Callable[[int], None]) -> None:
@@ -58,7 +57,7 @@ class Channel:
         self._socket: socket.socket | None = None
         self._numbered = 0
         self._kept: deque[tuple[int, bytes]] = deque()
-        """Sent over the present connection, or an earlier one, and not confirmed."""
+        """Messages sent over the present connection, or an earlier one, and not confirmed."""
         self._waiting: deque[tuple[int, bytes]] = deque()
         """Messages that wait to be sent."""
         self.kept_bytes = 0
@@ -144,7 +143,7 @@ class Channel:
             del self._out[:sent]
 
     def read(self) -> list[Any]:
-        """The messages that have come, after at most one read of `READ_BYTES`; detaches at the connection's end."""
+        """Returns the messages that have come, after at most one read of `READ_BYTES`; detaches at the end."""
         if self._socket is None:
             return []
         try:

@@ -32,14 +32,14 @@ class HostBound:
         if now < self._look_at:
             return None
         self._look_at = now + WINDOW_S
-        found, step_s = state.meter.efficiency(), state.step_s
+        efficiency, step_s = state.meter.efficiency(), state.step_s
         trained, self._trained = self._trained, step_s is not None and state.is_moving
-        idle = found.gpu_idle_share
+        idle = efficiency.gpu_idle_share
         if not trained or idle is None or idle < IDLE_SHARE or step_s is None or step_s > LONGEST_STEP_S:
             return None
         self._look_at = inf
         text = f"GPUs were idle {format_percent(idle)} of {WINDOW_S:.0f} s, at {format_seconds(step_s)} a step: "
-        return Alert(kind="host-bound", severity="info", text=text + _why(config, found.data_wait_share))
+        return Alert(kind="host-bound", severity="info", text=text + _why(config, efficiency.data_wait_share))
 
 
 def _why(config: RunConfig, waited: float | None) -> str:

@@ -93,8 +93,8 @@ class LocalNode:
         who = "the supervisor" if of_supervisor else "this node's agent"
         without = f"training continues, but if {who} died too, its ranks would not end at once"
         # With the run's directory it sends the user's notice.
-        told = [str(run.path)] if of_supervisor else []
-        command = module("tuiapp.trainers.run.reaper", str(os.getpid()), token, *told)
+        directory = [str(run.path)] if of_supervisor else []
+        command = module("tuiapp.trainers.run.reaper", str(os.getpid()), token, *directory)
         self._reaper = ChildProcess("reaper", command, run.supervisor_log, sink.on_event, without)
         self._sampler: SamplerKeeper | None = None
         self._resample_at: float | None = None
@@ -128,8 +128,8 @@ class LocalNode:
         if self.reporters is None:
             self._environment = rank_environment(self._plan, self._token, rendezvous)
         else:
-            own = script_environment(self._run, self.reporters.name, self._plan, rendezvous, attempt)
-            self._environment = {**own, **device_environment(self._gpus, self._token)}
+            variables = script_environment(self._run, self.reporters.name, self._plan, rendezvous, attempt)
+            self._environment = {**variables, **device_environment(self._gpus, self._token)}
         if resume_from:
             self._environment[wire.RESUME_FROM] = resume_from
         try:
@@ -330,8 +330,8 @@ class Reporters:
 
     def beside(self) -> list[Connection]:
         """The connections of processes that report as a rank which is another process."""
-        own = {rank.pid for rank in self._node.ranks.values()}
-        return [connection for connection in self.connections if connection.pid not in own]
+        rank_pids = {rank.pid for rank in self._node.ranks.values()}
+        return [connection for connection in self.connections if connection.pid not in rank_pids]
 
     def on_message(self, connection: Connection, *, final: bool = False) -> None:
         """Reads a connection; with `final` its process has ended."""

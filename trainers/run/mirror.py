@@ -70,10 +70,10 @@ class _Presence:
         self._run, self._seen_at = run, time.monotonic()
 
     def is_alive(self) -> bool:
-        seen, now = self._run.liveness(), time.monotonic()
-        if seen.is_live:
+        liveness, now = self._run.liveness(), time.monotonic()
+        if liveness.is_live:
             self._seen_at = now
-        return seen is not Liveness.NOBODY and now - self._seen_at <= AWAY_S
+        return liveness is not Liveness.NOBODY and now - self._seen_at <= AWAY_S
 
 
 @contextlib.contextmanager

@@ -248,8 +248,8 @@ class Agent:
     def _report_stacks(self, now: float) -> None:
         complete = [dump for dump in self._dumps if dump[1].is_complete(now)]
         for rank, dump in complete:
-            if (own := self._ranks.get(rank)) is not None:
-                for stacks in dump.read() or [Stacks(rank=rank, pid=own.pid, text="")]:
+            if (process := self._ranks.get(rank)) is not None:
+                for stacks in dump.read() or [Stacks(rank=rank, pid=process.pid, text="")]:
                     self._channel.send(wire.FromRankOf(rank, stacks))
         self._dumps = [dump for dump in self._dumps if dump not in complete]
 
@@ -299,15 +299,15 @@ def _run_directory(begin: wire.Begin, plan: Plan) -> RunDir:
     shared = RunDir(Path(os.fsdecode(begin.run_dir)))
     if os.path.isfile(shared.plan):
         return shared
-    own = RunDir(user_data() / "nodes" / shared.run_id)
+    local = RunDir(user_data() / "nodes" / shared.run_id)
     try:
-        for directory in map(own.rank, begin.ranks):
+        for directory in map(local.rank, begin.ranks):
             make_private(directory)
-        write_plan(own.plan, plan)
+        write_plan(local.plan, plan)
     except OSError as error:
         cure = "make room there, or set XDG_DATA_HOME to a directory that has some"
-        raise NotHereError(f"{error.strerror or error}: {own.path}; {cure}") from error
-    return own
+        raise NotHereError(f"{error.strerror or error}: {local.path}; {cure}") from error
+    return local
 
 
 def _why(error: Exception) -> str:

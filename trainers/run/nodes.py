@@ -88,115 +88,13 @@ _OF_RANKS = (
 _OF_AGENTS = (
     LogLine | Alert | Metrics | DeviceSample | RankSample | HostSample | TelemetrySource | StopRequested
 )  # fmt: skip
-"""What its agent may."""
-
+"""What an agent itself may say."""
 
 SSH_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 """ssh asks no question on a terminal that is not there, and notices a host that is gone."""
 SSH_FAILED = 255
 """ssh's own exit code; any other is that of the command."""
 MAX_SAID_BYTES = 4000
-
-
-class SshAgent:
-    """Starts a node's agent on a host; what it and ssh say goes into `log`. Raises OSError without ssh."""
-
-    def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
-        self._host, self._log = host, log
-        command = shlex.join(module("tuiapp.trainers.run.node", address, str(node)))
-        with open_own(log, "wb") as file:
-            self._ssh = subprocess.Popen(
-                ["ssh", *SSH_OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
-            )
-        assert self._ssh.stdin is not None
-        try:
-            self._ssh.stdin.write(secret.encode() + b"\n")
-            self._ssh.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already, and says why
-
-    def refusal(self) -> str:
-        """Why it has ended, and what to do about it; "" while it runs."""
-        code = self._ssh.poll()
-        if not code:
-            return ""
-        lines = read_end(self._log, 0, MAX_SAID_BYTES).split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
-        if code == SSH_FAILED:
-            cure = f"; `ssh -o BatchMode=yes {self._host} true` must work on this machine"
-        elif last.startswith("tuiapp: "):
-            last, cure = last.removeprefix("tuiapp: "), ""
-        else:
-            cure = f"; tuiapp {VERSION} must be installed there for {sys.executable}"
-        return f"the agent on {self._host} could not be started: {last}{cure}; see {self._log.name}"
-
-    def end(self) -> None:
-        self._ssh.terminate()
-        self._ssh.wait()
-
-
-class SrunAgents:
-    """Starts an agent on each node but this, which is the first; `devices` says how many each has.
-
-    Each reads address and secret from the run's directory. Raises OSError.
-    """
-
-    def __init__(self, run: RunDir, devices: Sequence[int]) -> None:
-        count = len(devices) - 1
-        command = [
-            "srun",
-            f"--nodes={count}",
-            f"--ntasks={count}",
-            "--ntasks-per-node=1",
-            f"--exclude={os.environ['SLURMD_NODENAME']}",
-            "--kill-on-bad-exit=1",
-        ]
-        environment = dict(os.environ)
-        if environment.pop("SLURM_GPUS", None) and (gpus := environment.get("SLURM_GPUS_ON_NODE")):
-            # `--gpus` counts those of all nodes, and srun would ask as many of these.
-            equal = len(set(devices)) == 1
-            command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
-        with open_own(run.supervisor_log, "ab") as file:
-            self._srun = subprocess.Popen(
-                [*command, *module("tuiapp.trainers.run.node", str(run.path))],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-            )
-
-    def refusal(self) -> str:
-        """Why it has ended; "" while it runs."""
-        code = self._srun.poll()
-        return f"the agents could not be started by srun (exit code {code}); see supervisor.log" if code else ""
-
-    def end(self) -> None:
-        with suppress(subprocess.TimeoutExpired):
-            self._srun.wait(FINISH_S)
-        self._srun.kill()
-        self._srun.wait()
-
-
-class _Link:
-    """A node and its agent; `channel` outlives connections."""
-
-    def __init__(self, number: int, forget: Callable[[int], None]) -> None:
-        self.number = number
-        self.channel = Channel(wire.from_node, forget)
-        self.host = ""
-        self.session = ""
-        self.silent_since: float | None = None
-        self.ranks: dict[int, RemoteRank] = {}
-        self.numbers: set[int] = set()
-        """The ranks that it may speak for: by the plan, and those of processes that no agent has started."""
-        self.parts: Iterator[wire.Part] | None = None
-        """The parts that are left of the checkpoint which is being handed to it."""
-        self.refused = False
-        """Whether it has reported what no node may, which was noted."""
-
-    @property
-    def name(self) -> str:
-        return f"node {self.number} ({self.host})"
 
 
 class Nodes:
@@ -239,12 +137,12 @@ class Nodes:
         self._entrance = Entrance(listener, self._secret, reactor, self._welcome, self._join)
 
     def refusal(self) -> str:
-        """Why a node will not join: ssh or srun could not start its agent; "" while all may."""
+        """Returns why a node will not join: ssh or srun could not start its agent; "" while all may."""
         return next(filter(None, (starter.refusal() for starter in self._starters)), "") if self.missing else ""
 
     @property
     def missing(self) -> int:
-        """How many nodes have not joined yet."""
+        """Returns how many nodes have not joined yet."""
         return sum(not link.session for link in self._links.values())
 
     @property
@@ -257,12 +155,12 @@ class Nodes:
         return {number: rank for link in self._links.values() for number, rank in link.ranks.items()}
 
     def place_of(self, rank: int) -> str:
-        """The node that a rank, or a device, is on: its number and its host."""
+        """Returns the number and host of the node that a rank, or a device, is on."""
         number = next((link.number for link in self._links.values() if rank in link.numbers), 0)
         return f"node {number}, {self._links[number].host if number else socket.gethostname()}"
 
     def unreachable(self) -> dict[int, str]:
-        """The ranks whose node is silent, each with the node's name."""
+        """Returns the ranks whose node is silent, each with the node's name."""
         return {
             rank: link.name for link in self._links.values() if link.silent_since is not None for rank in link.ranks
         }
@@ -340,7 +238,7 @@ class Nodes:
             self._fail(link, f"the checkpoint cannot be read for {link.name}: {error.strerror}", monotonic())
 
     def confirm(self) -> None:
-        """All that was read is in the journal: the agents need not keep it."""
+        """Lets the agents forget all that was read: it is in the journal."""
         for link in self._links.values():
             link.channel.confirmed = link.channel.received
 
@@ -363,14 +261,14 @@ class Nodes:
             path.unlink(missing_ok=True)
 
     def _welcome(self, greeting: Greeting) -> Welcome:
-        """Says which node an agent is, or why it is none."""
+        """Answers an agent: which node it is, or why it is none."""
         link = self._find(greeting)
         if isinstance(link, str):
             return Welcome(refused=link)
         return Welcome(node=link.number, received=link.channel.received, grace_s=self._plan.config.node_grace_s)
 
     def _find(self, greeting: Greeting) -> _Link | str:
-        """The node that an agent is, or why it is none."""
+        """Returns the node that an agent is, or why it is none."""
         for link in self._links.values():
             if link.session == greeting.session:
                 return link
@@ -448,7 +346,7 @@ class Nodes:
                     self._fail(link, f"{link.name} cannot start its ranks: {reason}", monotonic())
 
     def _fault(self, link: _Link, message: wire.FromNode) -> str:
-        """What is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
+        """Tells what is wrong with a message, by the plan: whoever knows the secret speaks for its own ranks alone."""
         match message:
             case wire.RankAttached(rank):
                 taken = self._planned.keys() | self.own
@@ -465,7 +363,7 @@ class Nodes:
         return next((f"rank {rank}" for rank in ranks if rank is not None and rank not in link.numbers), "")
 
     def _rank(self, link: _Link, rank: int) -> RemoteRank:
-        # A script's take part in agreements once they say so.
+        # Ranks of a script take part in agreements once they say so.
         return RemoteRank(rank, link.channel, agrees=BACKENDS[self._plan.config.backend].builtin)
 
     def _own(self, link: _Link, event: E) -> E:
@@ -497,15 +395,111 @@ class Nodes:
         self._sink.on_event(Node(node=link.number, host=link.host, state=state))
 
 
+class _Link:
+    """Another node and its agent; `channel` outlives connections."""
+
+    def __init__(self, number: int, forget: Callable[[int], None]) -> None:
+        self.number = number
+        self.channel = Channel(wire.from_node, forget)
+        self.host = ""
+        self.session = ""
+        self.silent_since: float | None = None
+        self.ranks: dict[int, RemoteRank] = {}
+        self.numbers: set[int] = set()
+        """Ranks that the node may speak for: by the plan, and those of processes that no agent has started."""
+        self.parts: Iterator[wire.Part] | None = None
+        """The parts that are left of the checkpoint which the node is being given."""
+        self.refused = False
+        """Whether the node has reported what no node may, which was noted."""
+
+    @property
+    def name(self) -> str:
+        return f"node {self.number} ({self.host})"
+
+
+class SshAgent:
+    """Starts a node's agent on a host; what it and ssh say goes into `log`. Raises OSError without ssh."""
+
+    def __init__(self, host: str, address: str, secret: str, log: Path, node: int) -> None:
+        self._host, self._log = host, log
+        command = shlex.join(module("tuiapp.trainers.run.node", address, str(node)))
+        with open_own(log, "wb") as file:
+            self._ssh = subprocess.Popen(
+                ["ssh", *SSH_OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
+            )
+        assert self._ssh.stdin is not None
+        try:
+            self._ssh.stdin.write(secret.encode() + b"\n")
+            self._ssh.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already, and says why
+
+    def refusal(self) -> str:
+        """Returns why the agent has ended, and what to do about it; "" while it runs."""
+        code = self._ssh.poll()
+        if not code:
+            return ""
+        lines = read_end(self._log, 0, MAX_SAID_BYTES).split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), f"exit code {code}")
+        if code == SSH_FAILED:
+            cure = f"; `ssh -o BatchMode=yes {self._host} true` must work on this machine"
+        elif last.startswith("tuiapp: "):
+            last, cure = last.removeprefix("tuiapp: "), ""
+        else:
+            cure = f"; tuiapp {VERSION} must be installed there for {sys.executable}"
+        return f"the agent on {self._host} could not be started: {last}{cure}; see {self._log.name}"
+
+    def end(self) -> None:
+        self._ssh.terminate()
+        self._ssh.wait()
+
+
+class SrunAgents:
+    """Starts an agent on each node but this, which is the first; `devices` says how many each has.
+
+    Each reads address and secret from the run's directory. Raises OSError.
+    """
+
+    def __init__(self, run: RunDir, devices: Sequence[int]) -> None:
+        count = len(devices) - 1
+        command = [
+            "srun",
+            f"--nodes={count}",
+            f"--ntasks={count}",
+            "--ntasks-per-node=1",
+            f"--exclude={os.environ['SLURMD_NODENAME']}",
+            "--kill-on-bad-exit=1",
+        ]
+        environment = dict(os.environ)
+        if environment.pop("SLURM_GPUS", None) and (gpus := environment.get("SLURM_GPUS_ON_NODE")):
+            # `--gpus` counts those of all nodes, and srun would ask as many of these.
+            equal = len(set(devices)) == 1
+            command.append(f"--gpus-per-node={gpus}" if equal else f"--gpus={sum(devices[1:])}")
+        with open_own(run.supervisor_log, "ab") as file:
+            self._srun = subprocess.Popen(
+                [*command, *module("tuiapp.trainers.run.node", str(run.path))],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+
+    def refusal(self) -> str:
+        """Returns why srun has ended; "" while it runs."""
+        code = self._srun.poll()
+        return f"the agents could not be started by srun (exit code {code}); see supervisor.log" if code else ""
+
+    def end(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._srun.wait(FINISH_S)
+        self._srun.kill()
+        self._srun.wait()
+
+
 def node_token(token: str, node: int) -> str:
-    """The token that a node's processes carry: one machine may serve as several nodes, each with its own agent."""
+    """Returns the token that a node's processes carry: one machine may be several nodes, each with its own agent."""
     return f"{token[:-4]}{node:04x}"
 
 
 def _numbers(nodes: Collection[int]) -> str:
     return f"{min(nodes)} to {max(nodes)}" if len(nodes) > 1 else str(min(nodes))
-
-
-def join_hint(address: str, port: int, secret: Path) -> str:
-    """The command by which another machine joins."""
-    return f"tuiapp join {address}:{port} --secret-file {secret}"

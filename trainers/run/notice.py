@@ -87,7 +87,7 @@ def _call(order: NotificationConfig, info: RunInfo) -> None:
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 env={**os.environ, **_environment(info)},
-                cwd=next(place for place in (os.path.expanduser("~"), "/") if os.path.isdir(place)),
+                cwd=next(directory for directory in (os.path.expanduser("~"), "/") if os.path.isdir(directory)),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -104,8 +104,8 @@ def _call(order: NotificationConfig, info: RunInfo) -> None:
             return
         if code:
             said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
-            words = said.read().decode(errors="replace").strip()
-            _log(f"the command {order.command[0]!r} ended with {code}: {words or 'it said nothing'}")
+            output = said.read().decode(errors="replace").strip()
+            _log(f"the command {order.command[0]!r} ended with {code}: {output or 'it said nothing'}")
 
 
 def _send(url: str, info: RunInfo) -> None:

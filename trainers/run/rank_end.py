@@ -67,6 +67,143 @@ _FAULT = "Fatal Python error: "
 """From here on faulthandler writes where each thread was when a signal came."""
 _TERMINATED = re.compile(r"terminate called after throwing an instance of '([^']+)'\s+what\(\): +(.+)")
 
+MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
+LAST_LINES = 20
+
+_COLLECTIVE = re.compile(
+    r"\[.*gloo|gloo/transport|NCCL|Dist(Backend|Network|Store)Error|distributed_c10d\.py|Rendezvous|monitoredBarrier"
+    r"|coordination ?service|barrier timed out",
+    re.IGNORECASE,
+)
+_CONSEQUENCE = re.compile(
+    rf"connection (closed|reset|refused)|broken pipe|remote process (exited|has)|{_COLLECTIVE.pattern}", re.IGNORECASE
+)
+
+KEEP_S = 5.0
+"""How long before a rank's end the kill may have happened: a large process takes a while to exit."""
+
+
+class RankError(msgspec.Struct, frozen=True, kw_only=True):
+    mono: float
+    error: str
+    """The exception's line; of a `DatasetError` or `UserCodeError` only the message."""
+    traceback: str
+    """"" for those; otherwise from the first frame in the user's own files on, if there is one."""
+    consequence: bool
+    """Whether it looks like what a collective raises when another rank is gone."""
+
+
+def rank_error(error: BaseException, text: str) -> RankError:
+    """Describes an exception; `text` is the traceback, "" for an error whose message says it all."""
+    last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
+    if isinstance(error, BaseExceptionGroup) and (printed := find_traceback(text)):
+        last = printed.error
+    return RankError(
+        mono=time.monotonic(),
+        error=_fit(last, MAX_ERROR_CHARACTERS),
+        traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
+        consequence=bool(text) and is_consequence(last),
+    )
+
+
+def describe_exit(returncode: int) -> tuple[int | None, str]:
+    """Splits a subprocess's return code into exit code and signal name, one of which is None or ""."""
+    if returncode >= 0:
+        return returncode, ""
+    try:
+        return None, signal.Signals(-returncode).name
+    except ValueError:
+        return None, f"signal {-returncode}"
+
+
+def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
+    """Picks the cause of the other failures; each comes with whether it looks like a consequence."""
+    return min(failures, key=lambda item: (item[1], item[0].mono))[0]
+
+
+def left_early(failures: list[tuple[RankFailed, bool]], left: Mapping[int, float]) -> RankFailed | None:
+    """Returns the rank that ended without failing while the others waited for it, if nothing else is the cause.
+
+    `left` is when each such rank ended, on the monotonic clock.
+    """
+    if not failures or not left or not all(consequence for _, consequence in failures):
+        return None
+    cause = first_cause(failures)
+    rank = min(left, key=lambda rank: left[rank])
+    if not waited(cause):
+        return None
+    why = f"while rank {cause.rank} waited for it in a collective: {error_line(cause.error)}"
+    return RankFailed(rank=rank, exit_code=0, hint=why, step=None, mono=left[rank])
+
+
+def is_consequence(error: str) -> bool:
+    """Tells whether an exception looks like what the other ranks' collectives raise after one has failed."""
+    return bool(_CONSEQUENCE.search(error))
+
+
+def waited(failure: RankFailed) -> bool:
+    """Tells whether a rank failed in what all ranks do together."""
+    return bool(_COLLECTIVE.search(f"{failure.error}\n{failure.traceback}"))
+
+
+class OomWatch:
+    """Compares the kernel's counts with those of a moment ago; `now` is monotonic."""
+
+    def __init__(self, now: float, files: list[Path] | None = None) -> None:
+        self._files = files
+        self._counts: deque[tuple[float, _Count | None]] = deque([(now, self._read())])
+
+    def poll(self, now: float) -> None:
+        if now - self._counts[-1][0] >= KEEP_S:
+            self._counts.append((now, self._read()))
+            while len(self._counts) > 2:
+                self._counts.popleft()
+
+    def oom_killed(self) -> bool | None:
+        """Tells whether the kernel has killed something within `KEEP_S`; None if unknown."""
+        before, now = self._counts[0][1], self._read()
+        if before is None or now is None or before.file != now.file:
+            return None
+        return now.kills > before.kills
+
+    def _read(self) -> _Count | None:
+        files = self._files
+        if files is None:
+            # This process's control group, looked up each time because it may be moved; else the machine.
+            names = ("memory.events", "memory.oom_control")
+            files = [*(group / name for group in memory_groups() for name in names), Path("/proc/vmstat")]
+        return next((_Count(file, count) for file in files if (count := _read_count(file)) is not None), None)
+
+
+class _Count(NamedTuple):
+    file: Path
+    kills: int
+
+
+def hint(oom_killed: bool | None) -> str:
+    """Returns text to add to "was killed by SIGKILL"; "" if nothing is known."""
+    if oom_killed is None:
+        return ""
+    return "by the kernel's out-of-memory killer" if oom_killed else "not by the kernel's out-of-memory killer"
+
+
+def _read_count(path: Path) -> int | None:
+    try:
+        with path.open("rb") as file:
+            lines = file.read(65536).splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(b" ")
+        if name == b"oom_kill" and value.strip().isdigit():
+            return int(value)
+    return None
+
+
+def _fit(text: str, limit: int) -> str:
+    """Cuts out the middle of long text."""
+    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
+
 
 class ScriptError(msgspec.Struct, frozen=True):
     """An exception that ended a script."""
@@ -75,7 +212,7 @@ class ScriptError(msgspec.Struct, frozen=True):
     """The exception's line; of an exception group, with those of its first members."""
     traceback: str
     lines_after: int = 0
-    """Written after it."""
+    """Lines that the script has written after its traceback."""
 
 
 def read_failure(directory: Path, errors_from: int, output_from: int) -> ScriptError | None:
@@ -83,15 +220,13 @@ def read_failure(directory: Path, errors_from: int, output_from: int) -> ScriptE
 
     The logs are read from these offsets on.
     """
-    return (
-        read_elastic_error(directory / ELASTIC_ERROR_FILE)
-        or find_traceback(read_end(directory / "stderr.log", errors_from, MAX_TRACEBACK_BYTES))
-        or _last_words(find_traceback(read_end(directory / "stdout.log", output_from, MAX_TRACEBACK_BYTES)))
+    raised = read_elastic_error(directory / ELASTIC_ERROR_FILE) or find_traceback(
+        read_end(directory / "stderr.log", errors_from, MAX_TRACEBACK_BYTES)
     )
-
-
-def _last_words(printed: ScriptError | None) -> ScriptError | None:
-    """A script that prints on has caught its exception and gone on."""
+    if raised is not None:
+        return raised
+    printed = find_traceback(read_end(directory / "stdout.log", output_from, MAX_TRACEBACK_BYTES))
+    # A script that prints on has caught its exception and gone on.
     return printed if printed and printed.lines_after <= CLEANUP_LINES else None
 
 
@@ -108,7 +243,7 @@ def read_elastic_error(path: Path) -> ScriptError | None:
 
 
 def find_traceback(text: str) -> ScriptError | None:
-    """The last traceback of a text, with those that it followed from; None if there is none."""
+    """Returns the last traceback of a text, with those that it followed from; None if there is none."""
     written = text.rpartition(_FAULT)[0] or text
     lines = [line.rstrip() for line in _PREFIX.sub("", ESCAPES.sub("", written)).splitlines()]
     headers = [
@@ -127,19 +262,19 @@ def find_traceback(text: str) -> ScriptError | None:
 
 
 def find_terminate(text: str) -> ScriptError | None:
-    """The C++ exception that has aborted a process: as a watchdog's, whose thread has no Python."""
+    """Returns the C++ exception that has aborted a process: as a watchdog's, whose thread has no Python."""
     thrown = _TERMINATED.findall(_PREFIX.sub("", text))
     return ScriptError(": ".join(thrown[-1]), "") if thrown else None
 
 
 def crashed_at_exit(text: str) -> bool | None:
-    """Whether a signal came after the script's own code had ended; None if faulthandler does not say."""
+    """Tells whether a signal came after the script's own code had ended; None if faulthandler does not say."""
     _, fault, stacks = text.rpartition(_FAULT)
     return " in <module>" not in stacks if fault else None
 
 
 def _read_plain(lines: Sequence[str], start: int) -> tuple[str, int]:
-    """The exception of the traceback that starts at a line, and the last line of it; "" if it has no end."""
+    """Returns the exception of the traceback that starts at a line, and its last line; "" if it has no end."""
     header = _PLAIN.match(lines[start])
     assert header is not None
     lead, following = header["lead"], lines[start + 1 :]
@@ -213,22 +348,22 @@ def _read_box(lines: Sequence[str], start: int) -> tuple[str, int]:
 
 
 def _unwrap(lines: Sequence[str], width: int) -> str:
-    """The exception's line, which rich breaks where the next word exceeds its width."""
-    whole = ""
+    """Joins the exception's line, which rich breaks where the next word exceeds its width."""
+    text = ""
     for number, line in enumerate(lines):
-        whole += line
+        text += line
         following = lines[number + 1].split() if number + 1 < len(lines) else []
         if not following or len(line) + 1 + len(following[0]) <= width:
-            return error_line("\n".join([whole, *lines[number + 1 :]]))
+            return error_line("\n".join([text, *lines[number + 1 :]]))
         # A word that is longer than a line is cut.
-        whole += "" if len(line) == width and " " not in line else " "
-    return whole
+        text += "" if len(line) == width and " " not in line else " "
+    return text
 
 
 def _after_calls(lines: Sequence[str]) -> str:
-    """The exception's line behind its calls."""
-    rest = [number for number, line in enumerate(lines) if not _FRAME.match(line)]
-    return error_line("\n".join(lines[rest[0] :])) if rest else ""
+    """Returns the exception's line, which follows its calls."""
+    after = [number for number, line in enumerate(lines) if not _FRAME.match(line)]
+    return error_line("\n".join(lines[after[0] :])) if after else ""
 
 
 def _member_line(lines: Sequence[str]) -> str:
@@ -239,12 +374,12 @@ def _member_line(lines: Sequence[str]) -> str:
 
 
 def _group_line(title: str, members: Sequence[str]) -> str:
-    more = f"; and {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else ""
-    return f"{title}: {'; '.join(members[:MOST_MEMBERS])}{more}" if title and members else title
+    omitted = f"; and {len(members) - MOST_MEMBERS} more" if len(members) > MOST_MEMBERS else ""
+    return f"{title}: {'; '.join(members[:MOST_MEMBERS])}{omitted}" if title and members else title
 
 
 def _find_syntax_error(lines: Sequence[str]) -> ScriptError | None:
-    """A SyntaxError of the script itself has no header."""
+    """Finds a SyntaxError of the script itself, which has no header."""
     ends = [number for number, line in enumerate(lines) if line.startswith(("SyntaxError", "IndentationError"))]
     if not ends:
         return None
@@ -252,145 +387,3 @@ def _find_syntax_error(lines: Sequence[str]) -> ScriptError | None:
     if start is None:
         return None
     return ScriptError(lines[ends[-1]], "\n".join(lines[start : ends[-1] + 1]), len(lines) - ends[-1] - 1)
-
-
-MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
-LAST_LINES = 20
-
-_COLLECTIVE = re.compile(
-    r"\[.*gloo|gloo/transport|NCCL|Dist(Backend|Network|Store)Error|distributed_c10d\.py|Rendezvous|monitoredBarrier"
-    r"|coordination ?service|barrier timed out",
-    re.IGNORECASE,
-)
-_CONSEQUENCE = re.compile(
-    rf"connection (closed|reset|refused)|broken pipe|remote process (exited|has)|{_COLLECTIVE.pattern}", re.IGNORECASE
-)
-
-
-class RankError(msgspec.Struct, frozen=True, kw_only=True):
-    mono: float
-    error: str
-    """The exception's line; of a `DatasetError` or `UserCodeError` only the message."""
-    traceback: str
-    """"" for those; otherwise from the first frame in the user's own files on, if there is one."""
-    consequence: bool
-    """Looks like what a collective raises when another rank is gone."""
-
-
-def is_consequence(error: str) -> bool:
-    """Whether an exception looks like what the other ranks' collectives raise after one has failed."""
-    return bool(_CONSEQUENCE.search(error))
-
-
-def waited(failure: RankFailed) -> bool:
-    """Whether it failed in what all ranks do together."""
-    return bool(_COLLECTIVE.search(f"{failure.error}\n{failure.traceback}"))
-
-
-def rank_error(error: BaseException, text: str) -> RankError:
-    """`text` is the traceback, "" for an error whose message says it all."""
-    last = "".join(traceback.format_exception_only(error)).strip() if text else str(error)
-    if isinstance(error, BaseExceptionGroup) and (printed := find_traceback(text)):
-        last = printed.error
-    return RankError(
-        mono=time.monotonic(),
-        error=_fit(last, MAX_ERROR_CHARACTERS),
-        traceback=_fit(text, MAX_TRACEBACK_CHARACTERS),
-        consequence=bool(text) and is_consequence(last),
-    )
-
-
-def _fit(text: str, limit: int) -> str:
-    """Cuts out the middle of long text."""
-    return text if len(text) <= limit else f"{text[: limit // 2]}\n…\n{text[-limit // 2 :]}"
-
-
-def describe_exit(returncode: int) -> tuple[int | None, str]:
-    """Splits a subprocess's return code into exit code and signal name, one of which is None or ""."""
-    if returncode >= 0:
-        return returncode, ""
-    try:
-        return None, signal.Signals(-returncode).name
-    except ValueError:
-        return None, f"signal {-returncode}"
-
-
-def first_cause(failures: list[tuple[RankFailed, bool]]) -> RankFailed:
-    """Picks the cause of the other failures; each comes with whether it looks like a consequence."""
-    return min(failures, key=lambda item: (item[1], item[0].mono))[0]
-
-
-def left_early(failures: list[tuple[RankFailed, bool]], left: Mapping[int, float]) -> RankFailed | None:
-    """The rank that ended without failing while the others waited for it, if nothing else is the cause.
-
-    `left` is when each such rank ended, on the monotonic clock.
-    """
-    if not failures or not left or not all(consequence for _, consequence in failures):
-        return None
-    cause = first_cause(failures)
-    rank = min(left, key=lambda rank: left[rank])
-    if not waited(cause):
-        return None
-    why = f"while rank {cause.rank} waited for it in a collective: {error_line(cause.error)}"
-    return RankFailed(rank=rank, exit_code=0, hint=why, step=None, mono=left[rank])
-
-
-KEEP_S = 5.0
-"""How long before a rank's end the kill may have happened: a large process takes a while to exit."""
-
-
-class _Count(NamedTuple):
-    file: Path
-    kills: int
-
-
-class OomWatch:
-    """Compares the kernel's counts with those of a moment ago; `now` is monotonic."""
-
-    def __init__(self, now: float, files: list[Path] | None = None) -> None:
-        self._files = files
-        self._counts: deque[tuple[float, _Count | None]] = deque([(now, self._read())])
-
-    def poll(self, now: float) -> None:
-        if now - self._counts[-1][0] >= KEEP_S:
-            self._counts.append((now, self._read()))
-            while len(self._counts) > 2:
-                self._counts.popleft()
-
-    def oom_killed(self) -> bool | None:
-        """Whether it has killed something within `KEEP_S`; None if unknown."""
-        before, now = self._counts[0][1], self._read()
-        if before is None or now is None or before.file != now.file:
-            return None
-        return now.kills > before.kills
-
-    def _read(self) -> _Count | None:
-        # Looked up each time: a process may be moved to another group.
-        files = _counters() if self._files is None else self._files
-        return next((_Count(file, count) for file in files if (count := _read_count(file)) is not None), None)
-
-
-def hint(oom_killed: bool | None) -> str:
-    """Text to add to "was killed by SIGKILL"; "" if nothing is known."""
-    if oom_killed is None:
-        return ""
-    return "by the kernel's out-of-memory killer" if oom_killed else "not by the kernel's out-of-memory killer"
-
-
-def _read_count(path: Path) -> int | None:
-    try:
-        with path.open("rb") as file:
-            lines = file.read(65536).splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        name, _, value = line.partition(b" ")
-        if name == b"oom_kill" and value.strip().isdigit():
-            return int(value)
-    return None
-
-
-def _counters() -> list[Path]:
-    """The count's possible files: of this process's control group, else the machine's."""
-    names = ("memory.events", "memory.oom_control")
-    return [*(group / name for group in memory_groups() for name in names), Path("/proc/vmstat")]

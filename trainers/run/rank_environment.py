@@ -154,10 +154,10 @@ def _nccl_environment() -> dict[str, str]:
 
     So do newer versions by themselves; 2000 is their number.
     """
-    given = os.environ.keys()
+    present = os.environ.keys()
     names = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
-    kept = {} if given & set(names) else {names[0]: "2000"}
-    return kept | ({} if "TORCH_NCCL_DUMP_ON_TIMEOUT" in given else {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"})
+    kept = {} if present & set(names) else {names[0]: "2000"}
+    return kept | ({} if "TORCH_NCCL_DUMP_ON_TIMEOUT" in present else {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"})
 
 
 def _jax_environment(plan: Plan, node: int) -> dict[str, str]:
@@ -237,7 +237,7 @@ def script_environment(run: RunDir, listener: str, plan: Plan, rendezvous: Rende
 
     They report to the run by the socket `listener`.
     """
-    each = plan.config.processes == "per-device" or plan.config.nodes > 1
+    distributed = plan.config.processes == "per-device" or plan.config.nodes > 1
     alone = plan.config.processes == "one" and plan.config.platform == "cpu"
     cores = len(os.sched_getaffinity(0))
     # None, if somebody else starts them.
@@ -248,16 +248,16 @@ def script_environment(run: RunDir, listener: str, plan: Plan, rendezvous: Rende
         "PYTHONFAULTHANDLER": "1",
         # The processes that it starts write at once, too.
         "PYTHONUNBUFFERED": "1",
-        **(rendezvous.interfaces() if each else {}),
+        **(rendezvous.interfaces() if distributed else {}),
         # More threads than cores make two ranks slower than one.
-        **({"OMP_NUM_THREADS": str(max(1, cores // local))} if each else {}),
+        **({"OMP_NUM_THREADS": str(max(1, cores // local))} if distributed else {}),
         # The CPU devices that JAX makes in a process that owns them all.
         **({"JAX_NUM_CPU_DEVICES": str(devices)} if alone and devices > 1 else {}),
     }
     return {
         **defaults,
         **os.environ,
-        **({"MASTER_ADDR": rendezvous.address, "MASTER_PORT": str(rendezvous.port)} if each else {}),
+        **({"MASTER_ADDR": rendezvous.address, "MASTER_PORT": str(rendezvous.port)} if distributed else {}),
         **({RESUME: "1"} if attempt > 1 else {}),
         wire.RUN_DIR: str(run.path),
         wire.LISTENER: listener,

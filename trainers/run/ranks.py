@@ -208,7 +208,7 @@ class RankProcess(Rank):
             control_read, self._control_fd = _pipe(theirs, ours)
             os.set_blocking(events_fd, False)
             os.set_blocking(self._control_fd, False)
-            own = {
+            variables = {
                 "RANK": str(process),
                 "LOCAL_RANK": str(local_rank),
                 wire.EVENTS_FD: str(events_write),
@@ -216,21 +216,21 @@ class RankProcess(Rank):
             }
             passed = [events_write, control_read]
             if store is not None:
-                own[wire.STORE_FD] = str(store.fileno())
+                variables[wire.STORE_FD] = str(store.fileno())
                 passed.append(store.fileno())
             if script is None:
                 # The newer name, and that of before PyTorch 2.9. By default it is a directory of all runs.
                 if not environment.keys() & {"TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}:
-                    own["TORCH_FR_DUMP_TEMP_FILE"] = str(self.directory / "flight-recorder-")
+                    variables["TORCH_FR_DUMP_TEMP_FILE"] = str(self.directory / "flight-recorder-")
                 if interpreter not in ("", sys.executable):
-                    own[wire.PYTHON] = sys.executable
+                    variables[wire.PYTHON] = sys.executable
                 command = bootstrap.command(
                     interpreter or sys.executable, "tuiapp.trainers.rank.process", str(run.path), str(rank)
                 )
-                self._process = self._start(command, {**environment, **own}, passed)
+                self._process = self._start(command, {**environment, **variables}, passed)
             else:
-                own = script.environment(process, local_rank, self.directory, environment)
-                self._process = self._start(script.command, own, [], script.working_directory)
+                variables = script.environment(process, local_rank, self.directory, environment)
+                self._process = self._start(script.command, variables, [], script.working_directory)
             super().__init__(rank, self._process.pid, agrees=True)
             try:
                 self.exit_fd = os.pidfd_open(self.pid)

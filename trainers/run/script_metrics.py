@@ -88,7 +88,7 @@ class ScriptMetrics:
             tail.on_texts = on_texts
 
     def take(self, now: float) -> list[Found]:
-        """What was found since the last call; `now` is monotonic."""
+        """Returns the metrics of all ranks since the last call; `now` is monotonic."""
         if self._files is not None:
             self._sort(self._files)
         for batch in self._batches.values():
@@ -97,7 +97,7 @@ class ScriptMetrics:
         return taken
 
     def finish(self) -> list[Found]:
-        """What the ranks, which have all ended, have written last."""
+        """Returns what the ranks, which have all ended, have written last."""
         if self._files is not None:
             self._files.finish()
         if self._unread > 1:
@@ -106,11 +106,11 @@ class ScriptMetrics:
         return self.take(monotonic())
 
     def idle(self) -> list[LogLine]:
-        """A note of each setting that has found nothing."""
+        """Returns a note of each setting that has found nothing."""
         return [LogLine(rank=None, stream="run", text=text) for text in self._idle.values()]
 
     def note_found(self) -> None:
-        """Another node has found metrics."""
+        """Drops the notes of `idle`: another node has found metrics."""
         self._idle.clear()
 
     def _on_texts(self, rank: int, lines: MatchedLines, texts: list[str]) -> None:
@@ -124,7 +124,8 @@ class ScriptMetrics:
                         self._idle.pop("output_pattern", None)
                 if lines.dropped is not None:
                     self._note_dropped("output_pattern", lines.dropped, "")
-                self._note_unread(lines.take_unread())
+                self._note_unread(lines.unread)
+                lines.unread.clear()
             except TimeoutError:
                 self._pattern = None
                 self._idle.pop("output_pattern", None)
@@ -195,7 +196,8 @@ class MatchedLines:
         self._begun = False
         self.dropped: float | None = None
         """The last step that was out of range."""
-        self._unread: list[tuple[str, str]] = []
+        self.unread: list[tuple[str, str]] = []
+        """Values that are no numbers, each with its metric's name."""
 
     def match(self, texts: Sequence[str]) -> Iterator[Row]:
         for text in texts:
@@ -208,14 +210,9 @@ class MatchedLines:
                 groups |= said
             yield from self._row(groups)
 
-    def take_unread(self) -> list[tuple[str, str]]:
-        """The values that were no numbers since the last call, each with its metric's name."""
-        taken, self._unread = self._unread, []
-        return taken
-
     def _row(self, groups: Mapping[str, str]) -> Iterator[Row]:
         read = {name.replace("__", "/"): (said, _number(said)) for name, said in groups.items()}
-        self._unread += [(name, said) for name, (said, value) in read.items() if said and value is None]
+        self.unread += [(name, said) for name, (said, value) in read.items() if said and value is None]
         values = {name: value for name, (_, value) in read.items() if value is not None}
         step = values.pop(STEP, None)
         if step is not None and step >= 0:

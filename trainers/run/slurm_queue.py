@@ -51,13 +51,13 @@ class Queue:
     def _wait(self) -> bool:
         """Waits with the lock until the job begins; False if it never will."""
         began = look_at = beat_at = written = monotonic()
-        seen = slurm.JobState("")
+        reported = slurm.JobState("")
         with suppress(OSError):
             write_atomically(self._run.queued, self._job.encode())
         self._note(machine())
         while not os.path.exists(self._run.handover):
-            asked = any(command in ("stop", "stop-now") for command in sidecars.take_commands(self._run.commands))
-            if (asked or self.stopping or self._run.is_gone()) and self._cancel():
+            wants_stop = any(command in ("stop", "stop-now") for command in sidecars.take_commands(self._run.commands))
+            if (wants_stop or self.stopping or self._run.is_gone()) and self._cancel():
                 return False
             now = monotonic()
             if now >= beat_at:
@@ -67,9 +67,9 @@ class Queue:
                 if job.state in slurm.GONE:
                     self._end_waiting(job.state)
                     return False
-                same = (job.state, job.reason) == (seen.state, seen.reason)
-                if job.state in slurm.WAITING and job != seen and (not same or now - written > START_EVERY_S):
-                    seen, written = job, now
+                same = (job.state, job.reason) == (reported.state, reported.reason)
+                if job.state in slurm.WAITING and job != reported and (not same or now - written > START_EVERY_S):
+                    reported, written = job, now
                     self._write(Queued(job=self._job, reason=job.reason, start=job.start))
             if now >= look_at:
                 look_at = now + min(LOOK_MOST_S, LOOK_S + 0.05 * (now - began))

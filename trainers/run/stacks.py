@@ -32,12 +32,8 @@ def answer_the_signal(directory: Path) -> None:
 
 def tell(directory: Path) -> None:
     """Writes the stacks of all threads of this process."""
-    with contextlib.suppress(OSError):
-        fd = _opened(directory / FILE)
-        try:
-            faulthandler.dump_traceback(fd, all_threads=True)
-        finally:
-            os.close(fd)
+    with contextlib.suppress(OSError), open(_opened(directory / FILE), "ab", buffering=0) as file:
+        faulthandler.dump_traceback(file, all_threads=True)
 
 
 def answer_unless_handled(directory: Path) -> None:
@@ -53,17 +49,13 @@ class Collectives(NamedTuple):
     begun: int
     done: int
     waits_for: str
-    """What the first that is not done is; "" if all are, or it is not known."""
+    """The first collective that is not done; "" if all are, or it is not known."""
 
     def tell(self, directory: Path) -> None:
         """Writes them where `StackDump` finds them."""
         waits = f"; waits for {self.waits_for}" if self.waits_for else ""
-        line = f"Collectives: {self.begun} begun, {self.done} done{waits}\n"
-        fd = _opened(directory / COLLECTIVES_FILE)
-        try:
-            os.write(fd, line.encode())
-        finally:
-            os.close(fd)
+        with open(_opened(directory / COLLECTIVES_FILE), "ab", buffering=0) as file:
+            file.write(f"Collectives: {self.begun} begun, {self.done} done{waits}\n".encode())
 
 
 def ask(pid: int) -> bool:

@@ -66,7 +66,7 @@ from tuiapp.trainers.run.children import ChildProcess
 from tuiapp.trainers.run.host_bound import HostBound
 from tuiapp.trainers.run.journal_keeper import JournalKeeper
 from tuiapp.trainers.run.local_node import LocalNode, StartError
-from tuiapp.trainers.run.nodes import Nodes, join_hint, node_token
+from tuiapp.trainers.run.nodes import Nodes, node_token
 from tuiapp.trainers.run.rank_end import first_cause, left_early
 from tuiapp.trainers.run.rank_environment import LOOPBACK, Rendezvous, bind_free, bind_rendezvous
 from tuiapp.trainers.run.ranks import AttachedRank, Connection, Failure, Rank, RemoteRank, Voter
@@ -86,7 +86,7 @@ SAY_WAITING_S = 600.0
 BETWEEN_SAVES_S = 30.0
 """From one checkpoint to the next, where nobody has said how many epochs."""
 APART_S = 60.0
-"""How long the nodes of a job that somebody else has started are waited for."""
+"""Time for the nodes of a job that somebody else has started to join."""
 
 
 class Supervisor:
@@ -103,10 +103,11 @@ class Supervisor:
         # A script resumes from a checkpoint of its own.
         self._resumed_from = None if self._is_script and self._attempt > 1 else self._from
         self._journal = JournalKeeper(run, lock, self._attempt)
+        self._emit = self._journal.add
         self._saved: tuple[int, str] | None = None
-        """The step and the name of the last checkpoint."""
+        """Step and name of the last checkpoint."""
         self._save_at = self._started + BETWEEN_SAVES_S if plan.spaces_saves else inf
-        """When the ranks are told to save after their epoch."""
+        """Time at which the ranks are told to save after their epoch."""
         self._attached: set[int] = set()
         """The ranks that somebody else started."""
         self._wait_until = self._started + FIRST_RANK_S if plan.processes == 0 else 0.0
@@ -128,13 +129,13 @@ class Supervisor:
         self._waits_for_nodes = False
         self._have_begun = False
         """Whether all processes that the plan has were there."""
-        self._asked: list[CheckpointRequested | ProfileRequested] = []
-        """The requests that the ranks have not been told of yet."""
+        self._pending: list[CheckpointRequested | ProfileRequested] = []
+        """Requests that the ranks have not been told of yet."""
         self._say_waiting_at = 0.0
         self._joined_until: float | None = None
-        """When nodes that were to join, and have not, are missed."""
+        """Time at which nodes that were to join, and have not, are missed."""
         self._pending_stderr = ""
-        """What a rank is to write to its stderr, once one reports."""
+        """Text that a rank is to write to its stderr, once one reports."""
         self._held = ExitStack()
         # Slurm ends a step, too, by a signal to all its processes.
         in_step = not plan.processes and "SLURM_STEP_ID" in os.environ
@@ -214,9 +215,9 @@ class Supervisor:
         if self._nodes is None or self._joined_until is None or now < self._joined_until:
             return
         self._joined_until = None
-        joined, others = self._nodes.joined, self._plan.others or 1
-        if joined < others:
-            which = f"only {joined} of the {others} other nodes" if joined else "no other node"
+        joined, expected = self._nodes.joined, self._plan.others or 1
+        if joined < expected:
+            which = f"only {joined} of the {expected} other nodes" if joined else "no other node"
             where = f"where one does not share {self._run.path.parent}, its ranks are a run of their own"
             self._warn_partial_stop(f"{which} of its job has joined it within {APART_S:.0f} s; {where}")
 
@@ -225,7 +226,7 @@ class Supervisor:
         if self._nodes is None or self._config.launcher != "join" or now < self._say_waiting_at:
             return
         self._say_waiting_at = now + SAY_WAITING_S
-        hint = join_hint(self._nodes.address, self._nodes.port, self._run.secret)
+        hint = f"tuiapp join {self._nodes.address}:{self._nodes.port} --secret-file {self._run.secret}"
         devices, which = devices_of_nodes(self._config), ""
         if len(set(devices[1:])) > 1:
             hint += " --node N"
@@ -246,7 +247,7 @@ class Supervisor:
             except OSError as error:
                 self._refuse(f"rank 0 cannot listen for the others: {error.strerror}")
                 return
-            # It is kept for it until the run ends.
+            # A port that the program binds by itself is kept for it until the run ends.
             (held if listens else self._held).enter_context(store)
             port = store.getsockname()[1]
             rendezvous, passed = Rendezvous(port, address, 0, interface), store if listens else None
@@ -266,11 +267,11 @@ class Supervisor:
         return self._node.ranks if self._nodes is None else {**self._nodes.ranks, **self._node.ranks}
 
     def _place_of(self, rank: int) -> str:
-        """The node of a rank as text; "" on one machine."""
+        """Returns the node of a rank as text; "" on one machine."""
         return self._nodes.place_of(rank) if self._nodes is not None else ""
 
     def _unreachable(self) -> dict[int, str]:
-        """The ranks whose node does not answer, each with the node's name."""
+        """Returns the ranks whose node does not answer, each with the node's name."""
         return self._nodes.unreachable() if self._nodes is not None else {}
 
     def _advance_nodes(self, now: float) -> None:
@@ -397,7 +398,7 @@ class Supervisor:
         if failed.lost or not self._teardown.failed:
             return failed.lost
         return bool(failed.error) and all(
-            consequence and failed.mono < known.mono for known, consequence in self._failures
+            consequence and failed.mono < earlier.mono for earlier, consequence in self._failures
         )
 
     def _poll(self, now: float) -> None:
@@ -405,15 +406,15 @@ class Supervisor:
         if self._mirror is not None:
             self._mirror.advance(now)
         self._watchdog.advance(now, self._ranks)
-        if told := self._host_bound.poll(self._journal.state, self._config, now):
-            self._emit(told)
+        if alert := self._host_bound.poll(self._journal.state, self._config, now):
+            self._emit(alert)
         for request in self.requests.take(stopping=self._teardown.stopping):
             if isinstance(request, StopRequested):
                 self._request_stop(request)
             elif not self._teardown.stopping:
                 self._emit(request)
-                self._asked.append(request)
-        # Those on other nodes that begin later would not hear of it.
+                self._pending.append(request)
+        # Ranks on other nodes that begin later would not hear of a request.
         self._have_begun |= len(self._ranks) >= self._plan.processes
         if self._have_begun:
             self._ask_ranks()
@@ -425,21 +426,21 @@ class Supervisor:
         self._check_joined(now)
 
     def _ask_ranks(self) -> None:
-        for request in self._asked:
+        for request in self._pending:
             if isinstance(request, ProfileRequested):
                 if not self._is_script:
                     self._agreement.propose(self._voters(), profile=request.steps)
             elif not self._agreement.propose(self._voters(), save=True):
                 text = "the script does not ask tuiapp's should_checkpoint(): it saves its own checkpoints"
                 self._emit(Alert(kind="checkpoint", severity="info", text=text))
-        self._asked.clear()
+        self._pending.clear()
 
     def _request_stop(self, request: StopRequested) -> None:
         if self._teardown.stopping and request.by.startswith("Slurm"):
             # Every process of its job hears of its end.
             return
-        own = request.by in ("Ctrl-C", "removal") or request.by.startswith(wire.STOP_OF)
-        if self._plan.processes or not own:
+        by_starter = request.by in ("Ctrl-C", "removal") or request.by.startswith(wire.STOP_OF)
+        if self._plan.processes or not by_starter:
             agreed = self._teardown.stop(request, monotonic(), self._voters())
             self._emit(replace(request, agreed=agreed))
             return
@@ -464,7 +465,7 @@ class Supervisor:
             self._fail(early)
         # The end is the journal's last event, whatever is reported of the disk before it.
         self._write(durable=True)
-        summary = self._summary(completed=not self._failures and not self._teardown.stopping)
+        summary = self._journal.summary(completed=not self._failures and not self._teardown.stopping)
         self._journal.wait_for_room(self._is_given_up)
         self._emit(run_ended_event(self._failures, self._teardown, summary, self._plan.total_steps))
         self._write(durable=True)
@@ -477,19 +478,12 @@ class Supervisor:
     def _give_up(self, error: Exception) -> None:
         kill_tagged(self._token)
         reason = f"the run's supervisor failed: {type(error).__name__}: {error}; see supervisor.log"
-        self._emit(RunEnded(status="failed", reason=reason, summary=self._summary()))
+        self._emit(RunEnded(status="failed", reason=reason, summary=self._journal.summary(completed=False)))
         self._journal.write_at_once()
 
     def _is_given_up(self) -> bool:
         """Whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
-
-    def _summary(self, *, completed: bool = False) -> Summary:
-        """What the run has come to."""
-        return self._journal.summary(completed=completed)
-
-    def _emit(self, event: Event) -> None:
-        self._journal.add(event)
 
     def _write(self, *, durable: bool = False) -> None:
         # A script saves its own.

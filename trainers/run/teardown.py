@@ -34,22 +34,24 @@ class Teardown:
     def __init__(self, agreement: Agreement, signal_grace_s: float | None = None) -> None:
         self._agreement = agreement
         self._signal_grace_s = signal_grace_s
-        self._now = False
+        self.at_once = False
+        """Whether somebody has asked to stop without waiting for anything."""
         self.stopping = False
         self.killing = False
-        """Ranks are being ended by signals: their exits are not reported."""
+        """Whether ranks are being ended by signals: their exits are not reported."""
         self.failed = False
         self._by = ""
         self._term_at: float | None = None
         self._kill_at: float | None = None
-        self._told: set[int] = set()
+        self._killed: set[int] = set()
+        """Ranks that were sent SIGKILL, which is said once of each."""
 
     def stop(self, request: StopRequested, now: float, voters: Sequence[Voter]) -> bool:
         """Begins to stop, or to stop at once if the request says `now`, which skips the agreement.
 
         Returns whether the ranks agree on a step, and so get no signal as long as they keep to it.
         """
-        self._now |= request.now
+        self.at_once |= request.now
         agreed = False
         if not request.now and not self.stopping and self._agreement.propose(voters, stop=True, save=request.save):
             agreed = True
@@ -62,18 +64,13 @@ class Teardown:
         self.stopping = True
         return agreed
 
-    @property
-    def at_once(self) -> bool:
-        """Whether somebody has asked to stop without waiting for anything."""
-        return self._now
-
     def interrupt(self, request: StopRequested) -> None:
         """Stops ranks that somebody else ends: none is signalled."""
         self._by = self._by or request.by
-        self._now = self.stopping = self.killing = True
+        self.at_once = self.stopping = self.killing = True
 
     def give_time_to_save(self, now: float) -> None:
-        """A rank has begun to save a checkpoint: a stop that waits for it gets more time."""
+        """Gives a stop more time to wait for a rank that has begun to save a checkpoint."""
         waits = self.stopping and not self.failed and not self.killing
         if waits and self._term_at is not None and self._term_at > now:
             self._term_at = max(self._term_at, now + SAVE_GRACE_S)
@@ -87,15 +84,15 @@ class Teardown:
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + TERM_GRACE_S
             for rank in live:
-                if rank.rank not in self._told:
-                    self._told.add(rank.rank)
+                if rank.rank not in self._killed:
+                    self._killed.add(rank.rank)
                     text = f"rank {rank.rank} did not end on SIGTERM: sent SIGKILL"
                     emit(LogLine(rank=None, stream="run", text=text))
                 rank.kill(signal.SIGKILL)
         elif self._kill_at is None and self._term_at is not None and now >= self._term_at and live:
             self.killing = True
             grace = self._signal_grace_s
-            self._kill_at = now + (TERM_GRACE_S if grace is None or self._now or self.failed else grace)
+            self._kill_at = now + (TERM_GRACE_S if grace is None or self.at_once or self.failed else grace)
             for rank in live:
                 rank.kill(signal.SIGTERM)
 
@@ -108,11 +105,13 @@ class Teardown:
             "nan_policy": "because a loss was not finite (nan_policy)",
         }.get(self._by, f"by {self._by}")
         where = f", after step {step:,}" if step or self._signal_grace_s is None else ""
-        at_once = self.killing and (self._now or self._signal_grace_s is None)
-        return f"{by}{where}" + (", at once" if at_once else "")
+        forced = self.killing and (self.at_once or self._signal_grace_s is None)
+        return f"{by}{where}" + (", at once" if forced else "")
 
 
 class Agreement:
+    """The supervisor's side of the agreement on a step, of which `stop_gate` is a rank's."""
+
     def __init__(self) -> None:
         self._round = 0
         self._open = False
@@ -120,7 +119,7 @@ class Agreement:
         self._profile = 0
         self._votes: dict[Voter, int] = {}
         self._reached = 0
-        """The last step of those that have left."""
+        """The last step of the ranks that have left."""
         self._decided: wire.Agreed | None = None
 
     def propose(
@@ -145,14 +144,14 @@ class Agreement:
             self._decide(live)
 
     def join(self, voter: Voter, live: Sequence[Voter]) -> None:
-        """A rank takes part from now on: an open vote begins again with it, and it is told of the last one."""
+        """Takes in a rank: an open vote begins again with it, and it is told of the last one."""
         if self._open:
             self.propose(live)
         elif self._decided is not None:
             voter.send(self._decided)
 
     def leave(self, step: int, live: Sequence[Voter]) -> None:
-        """A rank has left after a step: the others do not wait for its vote, and reach at least that step."""
+        """Leaves out a rank that has ended after a step: the others do not wait for its vote, and reach that step."""
         self._reached = max(self._reached, step)
         self._decide(live)
         if not any(voter.agrees for voter in live):

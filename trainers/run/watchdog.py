@@ -43,6 +43,122 @@ NOT_CONNECTED = (
 SUSPENDED_S = 5.0
 """If the supervisor itself has not run for this long, the ranks may have been suspended with it."""
 
+MAX_BYTES = 64 * 1024
+ANSWER_S = 3.0
+"""Time for a rank on a busy machine to write."""
+SIGNAL_AFTER_S = 1.5
+"""A rank that was asked over its pipe, and has written nothing for this long, gets the signal."""
+SETTLED_S = 0.2
+"""A rank that has written nothing more for this long is done."""
+
+_CONTROL = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
+_COLLECTIVE = re.compile(
+    r"distributed_c10d\.py|_engine_run_backward|streams\.py.* in synchronize|all_reduce|all_gather|broadcast|barrier"
+)
+WAITING_FRAMES = 4
+"""A rank waits in a collective if one of this many innermost Python frames names one."""
+_COLLECTIVES = re.compile(r"^Collectives: (\d+) begun, (\d+) done(?:; waits for (.+))?$", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+
+LOOK_S = 1.0
+
+
+class Watchdog:
+    """`place_of` returns a rank's node, "" on one machine; `unreachable` the ranks of silent nodes."""
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        place_of: Callable[[int], str] = lambda rank: "",
+        unreachable: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
+        self._emit, self._place_of, self._find_unreachable = emit, place_of, unreachable
+        self._unreachable: Mapping[int, str] = {}
+        self._watch = HangWatch()
+        self._looked = 0.0
+        self._dump: StackDump | None = None
+        self._hang: tuple[float, dict[int, RankProgress], list[int]] = 0.0, {}, []
+        self._late: int | None = None
+        self._stopped: set[int] = set()
+        self._ended: list[int] = []
+        """Ranks that have ended without failing."""
+
+    def on_heartbeat(self, heartbeat: wire.Heartbeat, now: float) -> None:
+        self._watch.on_progress(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
+
+    def on_stacks(self, stacks: Stacks) -> None:
+        """Takes the stacks of a rank on another node; they are dropped if nobody waits for them any more."""
+        if self._dump is not None:
+            self._dump.on_stacks(stacks)
+
+    def forget(self, rank: int) -> None:
+        self._watch.forget(rank)
+        self._stopped.discard(rank)
+
+    def note_end(self, rank: int) -> None:
+        """A rank has ended without failing: the others may wait for it."""
+        self._ended.append(rank)
+
+    def advance(self, now: float, live: Mapping[int, Rank]) -> None:
+        if self._dump is not None and self._dump.is_complete(now):
+            self._report_hang(self._dump)
+            self._dump = None
+        if now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        unreachable = self._find_unreachable()
+        silent = self._watch.poll(now, [number for number, rank in live.items() if rank.is_stopped()], unreachable)
+        self._report_stopped(now, live)
+        if (lasted := self._watch.over(now)) is not None:
+            if self._dump is not None:
+                # A rank made progress before all have written: an alert that ends must have begun.
+                self._report_hang(self._dump)
+                self._dump = None
+            text = f"the run continues after {lasted:.0f} s without progress"
+            self._emit(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
+        if silent is not None:
+            # Recorded now: the report describes the moment their stacks were requested.
+            self._hang = silent, self._watch.progress_by_rank(), self._watch.behind()
+            self._unreachable = unreachable
+            self._dump = StackDump(live, now)
+
+    def _report_hang(self, dump: StackDump) -> None:
+        silent, progress_by_rank, behind = self._hang
+        stacks = dump.read()
+        for report in stacks:
+            self._emit(report)
+        if mute := sorted(set(progress_by_rank) - {report.rank for report in stacks} - set(self._unreachable)):
+            who = describe_ranks(mute, self._place_of)
+            self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
+        if self._unreachable:
+            behind = []
+        suspicion = None if behind or self._unreachable else suspect(stacks, self._place_of)
+        elsewhere = suspicion.text if suspicion else ""
+        text = describe(silent, progress_by_rank, behind, elsewhere, self._place_of, self._unreachable)
+        behind = suspicion.ranks if suspicion else behind
+        if not self._unreachable and (collective := suspect_collective(stacks, self._place_of)):
+            text = f"{text}; {collective.text}"
+            behind = behind or collective.ranks
+        if self._ended:
+            have = "has" if len(self._ended) == 1 else "have"
+            text = f"{text}; {describe_ranks(sorted(self._ended), self._place_of)} {have} ended"
+        self._late = behind[0] if len(behind) == 1 else None
+        step = min((progress.step for progress in progress_by_rank.values()), default=None)
+        several = sorted(self._unreachable) or (behind if self._late is None else [])
+        self._emit(Alert(kind="hang", severity="error", rank=self._late, ranks=several, step=step, text=text))
+
+    def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
+        stopped = set(self._watch.stopped(now)) & set(live)
+        for number in sorted(stopped - self._stopped):
+            who, there = describe_ranks([number], self._place_of), ", there" if self._place_of(number) else ""
+            cure = f"To continue{there}: kill -CONT {live[number].pid}"
+            text = f"{who} is stopped (SIGSTOP, or a debugger), the others wait. {cure}"
+            self._emit(Alert(kind="stopped", rank=number, text=text))
+        for number in sorted(self._stopped - stopped):
+            text = f"{describe_ranks([number], self._place_of)} is no longer stopped"
+            self._emit(Alert(kind="stopped", severity="info", rank=number, text=text, ended=True))
+        self._stopped = stopped
+
 
 class RankProgress(NamedTuple):
     step: int
@@ -67,15 +183,15 @@ class HangWatch:
     _looked: float | None = None
 
     def on_progress(self, rank: int, progress: RankProgress, now: float) -> None:
-        known = self._ranks.get(rank)
-        if known is None:
+        watched = self._ranks.get(rank)
+        if watched is None:
             self._ranks[rank] = _Watched(progress, now)
-        elif known.progress != progress:
-            phase = known.progress.phase
-            if self.hung_since is None and known.progress.step:
+        elif watched.progress != progress:
+            phase = watched.progress.phase
+            if self.hung_since is None and watched.progress.step:
                 # The very first step, and a hang, say nothing about usual times.
-                self._slowest[phase] = max(self._slowest.get(phase, 0.0), now - known.since)
-            known.progress, known.since = progress, now
+                self._slowest[phase] = max(self._slowest.get(phase, 0.0), now - watched.since)
+            watched.progress, watched.since = progress, now
 
     def forget(self, rank: int) -> None:
         self._ranks.pop(rank, None)
@@ -165,28 +281,10 @@ def describe(
     steps = sorted({progress_by_rank[rank].step for rank in behind})
     where = f"at step {steps[0]:,}" if len(steps) == 1 else f"at steps {steps[0]:,} to {steps[-1]:,}"
     verb = "is" if len(behind) == 1 else "are"
-    others = "waits" if len(waiting) == 1 else "wait"
+    verb_of_waiting = "waits" if len(waiting) == 1 else "wait"
     late_ones = describe_ranks(behind, place_of)
-    rest = describe_ranks(waiting) if len(waiting) <= MOST_RANKS else f"the {len(waiting)} others"
-    return f"{nothing}: {late_ones} {verb} behind, {where}; {rest} {others} at step {step:,}"
-
-
-MAX_BYTES = 64 * 1024
-ANSWER_S = 3.0
-"""Time for a rank on a busy machine to write."""
-SIGNAL_AFTER_S = 1.5
-"""A rank that was asked over its pipe, and has written nothing for this long, gets the signal."""
-SETTLED_S = 0.2
-"""A rank that has written nothing more for this long is done."""
-
-_CONTROL = re.compile(r"[^\t\n -~\u00a0-\U0010ffff]")
-_COLLECTIVE = re.compile(
-    r"distributed_c10d\.py|_engine_run_backward|streams\.py.* in synchronize|all_reduce|all_gather|broadcast|barrier"
-)
-WAITING_FRAMES = 4
-"""A rank waits in a collective if one of this many innermost Python frames names one."""
-_COLLECTIVES = re.compile(r"^Collectives: (\d+) begun, (\d+) done(?:; waits for (.+))?$", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE)
+    waiting_text = describe_ranks(waiting) if len(waiting) <= MOST_RANKS else f"the {len(waiting)} others"
+    return f"{nothing}: {late_ones} {verb} behind, {where}; {waiting_text} {verb_of_waiting} at step {step:,}"
 
 
 class StackDump:
@@ -226,18 +324,19 @@ class StackDump:
         return (answered and now - self._grown >= SETTLED_S) or now - self._began >= ANSWER_S
 
     def read(self) -> list[Stacks]:
-        """Each rank's stacks, safe for a screen; ranks that wrote nothing are left out."""
-        own = []
+        """Returns each rank's stacks, safe for a screen; ranks that wrote nothing are left out."""
+        written = []
         for rank, path in self._paths.items():
             if text := _read(path, self._before[rank]):
                 reported = _read(self._reported[rank], self._told_before[rank])
-                own.append(Stacks(rank=rank, pid=self._pids[rank], text=f"{reported}\n\n{text}" if reported else text))
-        return [stacks for stacks in (*own, *self._heard) if stacks.text]
+                text = f"{reported}\n\n{text}" if reported else text
+                written.append(Stacks(rank=rank, pid=self._pids[rank], text=text))
+        return [stacks for stacks in (*written, *self._heard) if stacks.text]
 
 
 class Suspicion(NamedTuple):
     ranks: list[int]
-    words: str
+    text: str
 
 
 def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
@@ -245,43 +344,43 @@ def suspect(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: 
 
     Ranks in a collective wait for those outside it; failing that, a single rank is elsewhere than the rest.
     """
-    frames = {told.rank: _main_thread(told.text) for told in stacks}
-    waiting = [rank for rank, own in frames.items() if any(map(_COLLECTIVE.search, own[:WAITING_FRAMES]))]
+    frames = {report.rank: _main_thread(report.text) for report in stacks}
+    waiting = [rank for rank, calls in frames.items() if any(map(_COLLECTIVE.search, calls[:WAITING_FRAMES]))]
     apart = [rank for rank in frames if rank not in waiting]
     if not waiting:
-        counts = Counter(own[0] for own in frames.values() if own)
-        apart = [rank for rank, own in frames.items() if own and counts[own[0]] == 1]
+        counts = Counter(calls[0] for calls in frames.values() if calls)
+        apart = [rank for rank, calls in frames.items() if calls and counts[calls[0]] == 1]
         if len(counts) != 2 or len(apart) != 1:
             return None
     if not apart or len(apart) == len(frames):
         return None
     who = describe_ranks(apart, place_of)
-    others = "wait in a collective" if waiting else "are together elsewhere"
-    place = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
-    return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {others}{place}")
+    doing = "wait in a collective" if waiting else "are together elsewhere"
+    where = f": {frames[apart[0]][0]}" if frames[apart[0]] else ""
+    return Suspicion(apart, f"{who} {'is' if len(apart) == 1 else 'are'} not where the others {doing}{where}")
 
 
 def suspect_collective(stacks: list[Stacks], place_of: Callable[[int], str] = lambda rank: "") -> Suspicion | None:
     """Finds the ranks that have not begun a collective in which others wait; None if nobody is known to wait in one."""
     reported = {
-        told.rank: Collectives(int(match[1]), int(match[2]), match[3] or "")
-        for told in stacks
-        if (match := _COLLECTIVES.search(told.text)) is not None
+        report.rank: Collectives(int(match[1]), int(match[2]), match[3] or "")
+        for report in stacks
+        if (match := _COLLECTIVES.search(report.text)) is not None
     }
-    waiting = {rank: own for rank, own in reported.items() if own.begun > own.done}
+    waiting = {rank: counts for rank, counts in reported.items() if counts.begun > counts.done}
     if not waiting:
         return None
-    number = min(own.done for own in waiting.values()) + 1
-    first = next(own.waits_for for own in waiting.values() if own.done + 1 == number)
+    number = min(counts.done for counts in waiting.values()) + 1
+    first = next(counts.waits_for for counts in waiting.values() if counts.done + 1 == number)
     what = f"collective {number:,}" + (f", {first}" if first else "")
-    if apart := [rank for rank, own in reported.items() if own.begun < number]:
+    if apart := [rank for rank, counts in reported.items() if counts.begun < number]:
         verb = "has" if len(apart) == 1 else "have"
         return Suspicion(apart, f"{describe_ranks(apart, place_of)} {verb} not begun {what}, in which others wait")
     return Suspicion([], f"all have begun {what}, and none has done it") if len(waiting) == len(stacks) > 1 else None
 
 
 def _main_thread(text: str) -> list[str]:
-    """Frames of the main thread, which faulthandler writes last; innermost first."""
+    """Returns the frames of the main thread, which faulthandler writes last; the innermost comes first."""
     last = text[max(0, text.rfind("hread 0x")) :]
     frames = _FRAME.finditer(last)
     return [f"{Path(frame['file']).name}, line {frame['line']}, in {frame['function']}" for frame in frames]
@@ -306,103 +405,3 @@ def _read(path: Path, offset: int) -> str:
     finally:
         os.close(fd)
     return _CONTROL.sub("�", data.decode(errors="replace")).strip()
-
-
-LOOK_S = 1.0
-
-
-class Watchdog:
-    """`place_of` returns a rank's node, "" on one machine; `unreachable` the ranks of silent nodes."""
-
-    def __init__(
-        self,
-        emit: Callable[[Event], None],
-        place_of: Callable[[int], str] = lambda rank: "",
-        unreachable: Callable[[], Mapping[int, str]] = dict,
-    ) -> None:
-        self._emit, self._place_of, self._find_unreachable = emit, place_of, unreachable
-        self._unreachable: Mapping[int, str] = {}
-        self._watch = HangWatch()
-        self._looked = 0.0
-        self._dump: StackDump | None = None
-        self._hang: tuple[float, dict[int, RankProgress], list[int]] = 0.0, {}, []
-        self._late: int | None = None
-        self._stopped: set[int] = set()
-        self._ended: list[int] = []
-        """Without failing."""
-
-    def on_heartbeat(self, heartbeat: wire.Heartbeat, now: float) -> None:
-        self._watch.on_progress(heartbeat.rank, RankProgress(heartbeat.step, heartbeat.phase), now)
-
-    def on_stacks(self, stacks: Stacks) -> None:
-        """Takes the stacks of a rank on another node; they are dropped if nobody waits for them any more."""
-        if self._dump is not None:
-            self._dump.on_stacks(stacks)
-
-    def forget(self, rank: int) -> None:
-        self._watch.forget(rank)
-        self._stopped.discard(rank)
-
-    def note_end(self, rank: int) -> None:
-        """A rank has ended without failing: the others may wait for it."""
-        self._ended.append(rank)
-
-    def advance(self, now: float, live: Mapping[int, Rank]) -> None:
-        if self._dump is not None and self._dump.is_complete(now):
-            self._report_hang(self._dump)
-            self._dump = None
-        if now - self._looked < LOOK_S:
-            return
-        self._looked = now
-        unreachable = self._find_unreachable()
-        silent = self._watch.poll(now, [number for number, rank in live.items() if rank.is_stopped()], unreachable)
-        self._report_stopped(now, live)
-        if (lasted := self._watch.over(now)) is not None:
-            if self._dump is not None:
-                # A rank made progress before all have written: an alert that ends must have begun.
-                self._report_hang(self._dump)
-                self._dump = None
-            text = f"the run continues after {lasted:.0f} s without progress"
-            self._emit(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
-        if silent is not None:
-            # Recorded now: the report describes the moment their stacks were requested.
-            self._hang = silent, self._watch.progress_by_rank(), self._watch.behind()
-            self._unreachable = unreachable
-            self._dump = StackDump(live, now)
-
-    def _report_hang(self, dump: StackDump) -> None:
-        silent, progress_by_rank, behind = self._hang
-        stacks = dump.read()
-        for told in stacks:
-            self._emit(told)
-        if mute := sorted(set(progress_by_rank) - {told.rank for told in stacks} - set(self._unreachable)):
-            who = describe_ranks(mute, self._place_of)
-            self._emit(LogLine(rank=None, stream="run", text=f"{who} gave no Python stacks"))
-        if self._unreachable:
-            behind = []
-        suspicion = None if behind or self._unreachable else suspect(stacks, self._place_of)
-        words = suspicion.words if suspicion else ""
-        text = describe(silent, progress_by_rank, behind, words, self._place_of, self._unreachable)
-        behind = suspicion.ranks if suspicion else behind
-        if not self._unreachable and (collective := suspect_collective(stacks, self._place_of)):
-            text = f"{text}; {collective.words}"
-            behind = behind or collective.ranks
-        if self._ended:
-            have = "has" if len(self._ended) == 1 else "have"
-            text = f"{text}; {describe_ranks(sorted(self._ended), self._place_of)} {have} ended"
-        self._late = behind[0] if len(behind) == 1 else None
-        step = min((progress.step for progress in progress_by_rank.values()), default=None)
-        several = sorted(self._unreachable) or (behind if self._late is None else [])
-        self._emit(Alert(kind="hang", severity="error", rank=self._late, ranks=several, step=step, text=text))
-
-    def _report_stopped(self, now: float, live: Mapping[int, Rank]) -> None:
-        stopped = set(self._watch.stopped(now)) & set(live)
-        for number in sorted(stopped - self._stopped):
-            who, there = describe_ranks([number], self._place_of), ", there" if self._place_of(number) else ""
-            cure = f"To continue{there}: kill -CONT {live[number].pid}"
-            text = f"{who} is stopped (SIGSTOP, or a debugger), the others wait. {cure}"
-            self._emit(Alert(kind="stopped", rank=number, text=text))
-        for number in sorted(self._stopped - stopped):
-            text = f"{describe_ranks([number], self._place_of)} is no longer stopped"
-            self._emit(Alert(kind="stopped", severity="info", rank=number, text=text, ended=True))
-        self._stopped = stopped

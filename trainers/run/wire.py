@@ -218,15 +218,12 @@ class CannotStart(msgspec.Struct, frozen=True, tag="failed"):
 ToNode: TypeAlias = Begin | Part | ToRankOf | Signal | AskStacks | Finish
 FromNode: TypeAlias = FromRankOf | Reported | RankAttached | RankStopped | RankExited | NeedsCheckpoint | CannotStart
 
+encode = encode_line
+
 _from_rank: msgspec.json.Decoder[FromRank] = msgspec.json.Decoder(FromRank)
 _to_rank: msgspec.json.Decoder[ToRank] = msgspec.json.Decoder(ToRank)
 to_node: msgspec.json.Decoder[ToNode] = msgspec.json.Decoder(ToNode)
 from_node: msgspec.json.Decoder[FromNode] = msgspec.json.Decoder(FromNode)
-
-
-def encode(message: msgspec.Struct) -> bytes:
-    """Encodes a message as one line."""
-    return encode_line(message)
 
 
 def rank_messages(fd: int) -> LineReader:

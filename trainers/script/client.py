@@ -37,72 +37,6 @@ from tuiapp.trainers.script.saying import say
 
 HOW = ("min", "max", "mean", "last", "first", "best", "copy", "none")
 
-
-class Aggregates:
-    """Takes all values of the metrics that are defined, in their order; NaN counts for none but the last."""
-
-    def __init__(self) -> None:
-        self._defined: dict[str, list[str]] = {}
-        """A metric's name, or a pattern of names → how."""
-        self._values: dict[tuple[str, str], tuple[float, int]] = {}
-        """(Metric, aggregate) → its value, and how many values that is of."""
-        self._before: dict[str, float] = {}
-        """What they had come to in an earlier part of the run."""
-        self._changed: dict[str, float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._defined)
-
-    def define(self, name: str, summary: str, goal: str = "") -> None:
-        """Raises ValueError for a summary that is none of `HOW`, or several of them, separated by commas."""
-        ways = [way.strip() for way in summary.split(",") if way.strip()]
-        if unknown := [way for way in ways if way not in HOW]:
-            raise ValueError(f"summary={unknown[0]!r} is none of {', '.join(HOW)}")
-        best = "max" if goal.startswith("max") else "min"
-        self._defined[name] = [{"best": best, "copy": "last"}.get(way, way) for way in ways]
-
-    def restore(self, summary: Mapping[str, object]) -> None:
-        """Goes on from the summary of an earlier part of the run; means begin anew."""
-        self._before = {
-            name: float(value)
-            for name, value in summary.items()
-            if isinstance(value, int | float) or value in ("nan", "inf", "-inf")
-        }
-
-    def add(self, name: str, values: Sequence[float]) -> None:
-        """Takes values of a metric; those that are not defined are passed over."""
-        for how, known_as in self._ways(name):
-            begin = (self._before[known_as], 1) if known_as in self._before and how != "mean" else (0.0, 0)
-            before, count = self._values.get((known_as, how), begin)
-            for value in values:
-                if isnan(value) and how != "last":
-                    continue
-                if not count or how == "last":
-                    before = value
-                elif how == "mean":
-                    before += (value - before) / (count + 1)
-                elif how in ("min", "max"):
-                    before = min(before, value) if how == "min" else max(before, value)
-                count += 1
-            if count:
-                self._values[known_as, how] = before, count
-                self._changed[known_as] = before
-
-    def take(self) -> dict[str, float]:
-        """What of the summary has changed since the last time."""
-        changed, self._changed = self._changed, {}
-        return changed
-
-    def _ways(self, name: str) -> list[tuple[str, str]]:
-        """How a metric is summed up, and as what; its own definition goes before patterns, the last pattern first."""
-        patterns = [pattern for pattern in reversed(self._defined) if "*" in pattern and fnmatchcase(name, pattern)]
-        for known_as in [name, *patterns]:
-            if known_as in self._defined:
-                ways = [way for way in self._defined[known_as] if way != "none"]
-                return [(way, name if len(ways) == 1 else f"{name}/{way}") for way in ways]
-        return []
-
-
 FLUSH_INTERVAL_S = 0.2
 BACKLOG = 200_000
 MAX_NAME = 200
@@ -267,16 +201,17 @@ class Client:
     def _flush(self) -> None:
         waiting = [self.backlog.popleft() for _ in range(len(self.backlog))]
         rows = [item for item in waiting if isinstance(item, tuple)]
-        others = [item for item in waiting if not isinstance(item, tuple)]
-        messages: list[msgspec.Struct] = [item for item in others if isinstance(item, Facts)]
+        structs = [item for item in waiting if not isinstance(item, tuple)]
+        messages: list[msgspec.Struct] = [item for item in structs if isinstance(item, Facts)]
         # A stop, a checkpoint and the end come after the steps before them.
-        last = [item for item in others if not isinstance(item, Facts)]
+        last = [item for item in structs if not isinstance(item, Facts)]
         if (rows or self.media) and not self._announced:
             self._announced = True
             messages.insert(0, _device(self.rank))
         self._unsent = len(rows)
         # What is reported of one step in parts is one row.
-        window = self._budget.window(1 + sum(one != other for (one, _), (other, _) in pairwise(rows)), monotonic())
+        steps = 1 + sum(step != following for (step, _), (following, _) in pairwise(rows))
+        window = self._budget.window(steps, monotonic())
         for names, group in _groups(rows, in_order=window == 1):
             messages += self._packed(names, group, window)
         for event in self.media.write(all=self._closing or self._thread is None):
@@ -291,9 +226,11 @@ class Client:
         if self.rank == 0 and (self._closing or now >= self._aggregates_due) and (taken := self.aggregates.take()):
             self._aggregates_due = now + AGGREGATES_S
             self.on_aggregates(taken)
-            # JSON has no other numbers.
-            found = {name: value if isfinite(value) else str(value) for name, value in taken.items()}
-            messages.append(Facts(summary={encodable(name, MAX_NAME): value for name, value in found.items()}))
+            # JSON has no NaN and no infinity.
+            summary: dict[str, Any] = {
+                encodable(name, MAX_NAME): value if isfinite(value) else str(value) for name, value in taken.items()
+            }
+            messages.append(Facts(summary=summary))
         messages += last
         if self.step and now >= self._beat_due:
             self._beat_due = now + wire.HEARTBEAT_S
@@ -322,7 +259,7 @@ class Client:
                 self.aggregates.add(name, column)
             if f"nan {name}" not in self._told and not all(map(isfinite, column)):
                 self._told.add(f"nan {name}")
-                step, value = next(one for one in zip(steps, column, strict=True) if not isfinite(one[1]))
+                step, value = next(entry for entry in zip(steps, column, strict=True) if not isfinite(entry[1]))
                 text = f"rank {self.rank}: {name} is {value} at step {step:,}"
                 alerts.append(Alert(kind="nan", severity="error", rank=self.rank, step=step, text=text))
         return [*pack_rows(self.rank, steps, columns, window), *alerts] if columns else alerts
@@ -345,6 +282,71 @@ class Client:
             self._moved_at = monotonic()
         self._sending = False
         self._unsent -= rows
+
+
+class Aggregates:
+    """Takes all values of the metrics that are defined, in their order; NaN counts for none but the last."""
+
+    def __init__(self) -> None:
+        self._defined: dict[str, list[str]] = {}
+        """A metric's name, or a pattern of names → how."""
+        self._values: dict[tuple[str, str], tuple[float, int]] = {}
+        """(Metric, aggregate) → its value, and how many values that is of."""
+        self._before: dict[str, float] = {}
+        """What they had come to in an earlier part of the run."""
+        self._changed: dict[str, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._defined)
+
+    def define(self, name: str, summary: str, goal: str = "") -> None:
+        """Raises ValueError for a summary that is none of `HOW`, or several of them, separated by commas."""
+        ways = [way.strip() for way in summary.split(",") if way.strip()]
+        if unknown := [way for way in ways if way not in HOW]:
+            raise ValueError(f"summary={unknown[0]!r} is none of {', '.join(HOW)}")
+        best = "max" if goal.startswith("max") else "min"
+        self._defined[name] = [{"best": best, "copy": "last"}.get(way, way) for way in ways]
+
+    def restore(self, summary: Mapping[str, object]) -> None:
+        """Goes on from the summary of an earlier part of the run; means begin anew."""
+        self._before = {
+            name: float(value)
+            for name, value in summary.items()
+            if isinstance(value, int | float) or value in ("nan", "inf", "-inf")
+        }
+
+    def add(self, name: str, values: Sequence[float]) -> None:
+        """Takes values of a metric; those that are not defined are passed over."""
+        for how, known_as in self._ways(name):
+            begin = (self._before[known_as], 1) if known_as in self._before and how != "mean" else (0.0, 0)
+            before, count = self._values.get((known_as, how), begin)
+            for value in values:
+                if isnan(value) and how != "last":
+                    continue
+                if not count or how == "last":
+                    before = value
+                elif how == "mean":
+                    before += (value - before) / (count + 1)
+                elif how in ("min", "max"):
+                    before = min(before, value) if how == "min" else max(before, value)
+                count += 1
+            if count:
+                self._values[known_as, how] = before, count
+                self._changed[known_as] = before
+
+    def take(self) -> dict[str, float]:
+        """What of the summary has changed since the last time."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def _ways(self, name: str) -> list[tuple[str, str]]:
+        """How a metric is summed up, and as what; its own definition goes before patterns, the last pattern first."""
+        patterns = [pattern for pattern in reversed(self._defined) if "*" in pattern and fnmatchcase(name, pattern)]
+        for known_as in [name, *patterns]:
+            if known_as in self._defined:
+                ways = [way for way in self._defined[known_as] if way != "none"]
+                return [(way, name if len(ways) == 1 else f"{name}/{way}") for way in ways]
+        return []
 
 
 def _groups(rows: Rows, *, in_order: bool) -> Iterator[tuple[tuple[str, ...], Rows]]:

@@ -24,14 +24,13 @@ from tuiapp.trainers.contract.process_identity import identity, is_alive, start_
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 from tuiapp.trainers.launch.processes import start_agent
 from tuiapp.trainers.run.wire import RUN_DIR
+from tuiapp.trainers.script.continuing import END_S
 from tuiapp.trainers.script.saying import say
 from tuiapp.trainers.state.status import known
 
 JOIN_TIMEOUT_S = 90.0
 """The rank that begins the run may first wait for another node in vain."""
 CONNECT_S = 1.0
-END_S = 5.0
-"""From a run's last rank to the release of its lock."""
 STALE_S = 86_400.0
 MAX_NOTE_BYTES = 1 << 20
 """Most bytes of a job's file: the run's id, and a line for each process that reports, rank and identity."""
@@ -44,15 +43,22 @@ _ENVIRONMENTS = (
 )
 """Variables that hold a process's rank and the number of ranks, the most specific launcher first."""
 
-
 REPORTS = "TUIAPP_REPORTS"
 """Environment variable of a process that reports, and so of those that it starts: its identity and `JobRank`."""
 REPORTS_TO = "TUIAPP_REPORTS_TO"
 """Beside it: its rank, the socket, and its run's directory."""
 
+MEET_S = 30.0
+"""How long a node tries to join the first; as long the others wait for a first one that has not written its name."""
+FIRST_S = 1.0
+"""How long the others leave it to node 0 to be the first, so that the run's nodes have the numbers of the job's."""
+POLL_S = 0.05
+LOOK_S = 0.5
+MAX_MEETING_BYTES = 1024
+MAX_SAID_BYTES = 4000
 
-class StoppedError(Exception):
-    """The job's run was stopped after this process began: it is to end, and begins no other run."""
+_known: dict[str, str] = {}
+"""A job's first node → why this one cannot join it: a process that begins many runs waits once."""
 
 
 class JobRank(NamedTuple):
@@ -84,15 +90,19 @@ class Recorder(NamedTuple):
     """Why the ranks of the job's other nodes are runs of their own, where this process has just found that out."""
 
 
+class StoppedError(Exception):
+    """The job's run was stopped after this process began: it is to end, and begins no other run."""
+
+
 def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> JobRank:
     """Returns this process's place; arguments take precedence over frameworks, and those over the environment.
 
     `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
     """
-    given = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
-    known = given or _from_torch() or _from_jax()
-    place = known or _from_environment() or (0, 1)
-    several = place[1] > 1
+    arguments = (rank or 0, world_size or 1) if rank is not None or world_size is not None else None
+    stated = arguments or _from_torch() or _from_jax()
+    rank_and_size = stated or _from_environment() or (0, 1)
+    several = rank_and_size[1] > 1
     known_as, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
     pid = known_as.partition(":")[0]
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
@@ -105,25 +115,25 @@ def find_place(rank: int | None = None, world_size: int | None = None, begun: in
     elif part is not None:
         # Two may have one name, in containers.
         job = f"{job}, node {part[0]}"
-    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*place]
-    local_size = (_local_size(part) if part else None) or place[1]
-    local = _local_size() or place[1]
-    elsewhere = part is not None or (several and local < place[1])
-    node = part[0] if part else place[0] // local
+    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*rank_and_size]
+    local_size = (_local_size(part) if part else None) or rank_and_size[1]
+    local = _local_size() or rank_and_size[1]
+    elsewhere = part is not None or (several and local < rank_and_size[1])
+    node = part[0] if part else rank_and_size[0] // local
     shared = (launched or _job_of_nodes()) if elsewhere else ""
     meets = f"{shared} {begun}" if shared else ""
     first_of_part = part is not None and 0 in (_number("LOCAL_RANK"), _number("SLURM_LOCALID"))
-    inherited = not known and same and (several or bool(launched) or job == starters_job)
-    return JobRank(*place, job, part, local_size, first_of_part, inherited, meets, node)
+    inherited = not stated and same and (several or bool(launched) or job == starters_job)
+    return JobRank(*rank_and_size, job, part, local_size, first_of_part, inherited, meets, node)
 
 
-def set_reports(place: JobRank | None, directory: Path = Path(), listener: str = "") -> None:
+def set_reports(job_rank: JobRank | None, directory: Path = Path(), listener: str = "") -> None:
     """Lets the processes that this one starts know what it reports as, and where; None: it reports no more."""
     for name in (REPORTS, REPORTS_TO):
         os.environ.pop(name, None)
-    if place is not None:
-        os.environ[REPORTS] = f"{identity(os.getpid())} {place.rank} {place.world_size} {place.job}"
-        os.environ[REPORTS_TO] = f"{place.rank} {listener} {directory}"
+    if job_rank is not None:
+        os.environ[REPORTS] = f"{identity(os.getpid())} {job_rank.rank} {job_rank.world_size} {job_rank.job}"
+        os.environ[REPORTS_TO] = f"{job_rank.rank} {listener} {directory}"
 
 
 def starters_run() -> tuple[RunDir, int, str]:
@@ -136,9 +146,101 @@ def reporting_starter() -> int:
     """The pid of the process that reports as this rank and has started this one, directly or not; 0 if none has."""
     known_as, *starter, _ = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
     pid = int(known_as.partition(":")[0])
-    place = _from_torch() or _from_jax() or _from_environment() or (0, 1)
-    same = pid != os.getpid() and [int(number) for number in starter] == [*place]
+    rank_and_size = _from_torch() or _from_jax() or _from_environment() or (0, 1)
+    same = pid != os.getpid() and [int(number) for number in starter] == [*rank_and_size]
     return pid if same and is_alive(known_as) else 0
+
+
+def find_run(runs_dir: Path, job_rank: JobRank, begin: Callable[[JobRank], Recorder]) -> Recorder:
+    """Returns the live run that records a job; on each of its nodes the first rank to ask begins it.
+
+    Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
+    as of two scripts that were given one port: theirs is a run of its own.
+
+    Raises OSError, TimeoutError, and StoppedError.
+    """
+    own_line, number, job, meets = f"{job_rank.rank} {identity(os.getpid())}", 1, job_rank.job, job_rank.meets
+    while True:
+        if number > 1:
+            further = f", number {number}"
+            job_rank = job_rank._replace(job=job + further, meets=meets and meets + further)
+        with _locked(runs_dir, job_rank.job) as file:
+            first, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
+            name, _, listener = first.partition(" ")
+            run = RunDir(runs_dir / name)
+            if run.path != runs_dir:
+                # Without its address it is ending, and takes no more ranks.
+                if run.is_live() and (listens(listener) if listener else os.path.exists(run.address)):
+                    if other := _other_process(job_rank.rank, reporting):
+                        text = f"process {other} reports as rank {job_rank.rank} of {name}: this is another run"
+                        say(text)
+                        number += 1
+                        continue
+                    os.pwrite(file, "\n".join([first, *reporting, own_line]).encode(), 0)
+                    return Recorder(run, listener)
+                check_not_stopped(run)
+            recorder = begin(job_rank)
+            recorded_by = f"{recorder.run.run_id} {recorder.listener}".rstrip()
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{recorded_by}\n{own_line}".encode(), 0)
+            return recorder
+
+
+def begin_at_meeting(
+    runs_dir: Path, job_rank: JobRank, begin_for_all: Callable[[], RunDir], begin_for_node: Callable[[], RunDir]
+) -> Recorder:
+    """Begins the recorder of this node's ranks: of all the job's, or joined to that, or else of these alone.
+
+    Raises OSError, StoppedError, and what `begin_…` raise.
+    """
+    if not job_rank.meets:
+        return Recorder(begin_for_node())
+    try:
+        return _meet(runs_dir, job_rank, begin_for_all)
+    except ApartError as error:
+        return Recorder(begin_for_node(), apart=str(error))
+
+
+def check_not_stopped(run: RunDir) -> None:
+    """Raises StoppedError if a run that is ending was stopped after this process began."""
+    run.wait_until_over(END_S)
+    end = known(run).status.end
+    began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    # A later job may have the same name: that of a shell, or of a port.
+    if end is not None and end.status == "stopped" and time.time() - end.time < began_ago:
+        raise StoppedError(f"{run.run_id}, the run of the job of this process, was stopped")
+
+
+def listens(name: str) -> bool:
+    """Whether a process has a socket of this name on this machine."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.settimeout(CONNECT_S)
+        probe.connect(f"\0{name}")
+        return True
+    return False
+
+
+def notes(runs_dir: Path) -> Path:
+    """The directory in which a job's processes find one another; raises OSError if it cannot be made."""
+    directory = runs_dir / ".jobs"
+    make_private(runs_dir)
+    make_private(directory)
+    return directory
+
+
+def digest(job: str) -> str:
+    """A file's name for a job."""
+    return hashlib.sha256(job.encode()).hexdigest()[:32]
+
+
+def suffix(part: tuple[int, int] | None) -> str:
+    """What makes a run's name differ from those of the other tasks of an array, and of the job's other nodes, if any.
+
+    `part` is that of the run.
+    """
+    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
+    return (f"-{task}" if task else "") + (f"-node{part[0]}" if part else "")
 
 
 def _parent() -> int:
@@ -188,49 +290,6 @@ def _job_of_port() -> str:
     return "" if launched or not address or not port else f"{socket.gethostname()} torch {address} {port}"
 
 
-def find_run(runs_dir: Path, place: JobRank, begin: Callable[[JobRank], Recorder]) -> Recorder:
-    """Returns the live run that records a job; on each of its nodes the first rank to ask begins it.
-
-    Where another process that lives reports as this rank already, the ranks are those of another job of the same name,
-    as of two scripts that were given one port: theirs is a run of its own.
-
-    Raises OSError, TimeoutError, and StoppedError.
-    """
-    own, number, job, meets = f"{place.rank} {identity(os.getpid())}", 1, place.job, place.meets
-    while True:
-        if number > 1:
-            further = f", number {number}"
-            place = place._replace(job=job + further, meets=meets and meets + further)
-        with _locked(runs_dir, place.job) as file:
-            first, *reporting = os.pread(file, MAX_NOTE_BYTES, 0).decode("utf-8", "replace").splitlines() or [""]
-            name, _, listener = first.partition(" ")
-            run = RunDir(runs_dir / name)
-            if run.path != runs_dir:
-                # Without its address it is ending, and takes no more ranks.
-                if run.is_live() and (listens(listener) if listener else os.path.exists(run.address)):
-                    if other := _other_process(place.rank, reporting):
-                        text = f"process {other} reports as rank {place.rank} of {name}: this is another run"
-                        say(text)
-                        number += 1
-                        continue
-                    os.pwrite(file, "\n".join([first, *reporting, own]).encode(), 0)
-                    return Recorder(run, listener)
-                check_not_stopped(run)
-            recorder = begin(place)
-            os.ftruncate(file, 0)
-            os.pwrite(file, f"{recorder.run.run_id} {recorder.listener}".rstrip().encode() + f"\n{own}".encode(), 0)
-            return recorder
-
-
-def listens(name: str) -> bool:
-    """Whether a process has a socket of this name on this machine."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one, suppress(OSError):
-        one.settimeout(CONNECT_S)
-        one.connect(f"\0{name}")
-        return True
-    return False
-
-
 def _other_process(rank: int, reporting: list[str]) -> int:
     """The process that reports as a rank, and neither is this one nor has started it; 0 if none does."""
     for line in reporting:
@@ -240,17 +299,6 @@ def _other_process(rank: int, reporting: list[str]) -> int:
             if pid not in (os.getpid(), _parent()):
                 return pid
     return 0
-
-
-def check_not_stopped(run: RunDir) -> None:
-    """Raises StoppedError if a run that is ending was stopped after this process began."""
-    run.wait_until_over(END_S)
-    end = known(run).status.end
-    began = start_time(os.getpid()) / os.sysconf("SC_CLK_TCK")
-    began_ago = time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    # A later job may have the same name: that of a shell, or of a port.
-    if end is not None and end.status == "stopped" and time.time() - end.time < began_ago:
-        raise StoppedError(f"{run.run_id}, the run of the job of this process, was stopped")
 
 
 @contextmanager
@@ -267,34 +315,12 @@ def _locked(runs_dir: Path, job: str) -> Iterator[int]:
         os.close(file)
 
 
-def notes(runs_dir: Path) -> Path:
-    """The directory in which a job's processes find one another; raises OSError if it cannot be made."""
-    directory = runs_dir / ".jobs"
-    make_private(runs_dir)
-    make_private(directory)
-    return directory
-
-
-def digest(job: str) -> str:
-    """A file's name for a job."""
-    return hashlib.sha256(job.encode()).hexdigest()[:32]
-
-
 def _remove_stale(directory: Path) -> None:
     with suppress(OSError):
         for path in directory.iterdir():
             # Joined as long as the run lives, which may be longer; its later ranks then make a run of their own.
             if time.time() - path.stat().st_mtime > STALE_S:
                 path.unlink()
-
-
-def suffix(part: tuple[int, int] | None) -> str:
-    """What makes a run's name differ from those of the other tasks of an array, and of the job's other nodes, if any.
-
-    `part` is that of the run.
-    """
-    task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
-    return (f"-{task}" if task else "") + (f"-node{part[0]}" if part else "")
 
 
 def _number(name: str) -> int | None:
@@ -350,16 +376,6 @@ def _from_jax() -> tuple[int, int] | None:
     return jax.process_index(), jax.process_count()
 
 
-MEET_S = 30.0
-"""How long a node tries to join the first; as long the others wait for a first one that has not written its name."""
-FIRST_S = 1.0
-"""How long the others leave it to node 0 to be the first, so that the run's nodes have the numbers of the job's."""
-POLL_S = 0.05
-LOOK_S = 0.5
-MAX_MEETING_BYTES = 1024
-MAX_SAID_BYTES = 4000
-
-
 class ApartError(Exception):
     """This node cannot join the others, for the reason that it tells."""
 
@@ -391,39 +407,20 @@ class _Note(NamedTuple):
             return None
 
 
-_known: dict[str, str] = {}
-"""A job's first node → why this one cannot join it: a process that begins many runs waits once."""
-
-
-def begin_at_meeting(
-    runs_dir: Path, place: JobRank, begin_for_all: Callable[[], RunDir], begin_for_node: Callable[[], RunDir]
-) -> Recorder:
-    """Begins the recorder of this node's ranks: of all the job's, or joined to that, or else of these alone.
-
-    Raises OSError, StoppedError, and what `begin_…` raise.
-    """
-    if not place.meets:
-        return Recorder(begin_for_node())
-    try:
-        return _meet(runs_dir, place, begin_for_all)
-    except ApartError as error:
-        return Recorder(begin_for_node(), apart=str(error))
-
-
-def _meet(runs_dir: Path, place: JobRank, begin: Callable[[], RunDir]) -> Recorder:
-    stem, here = digest(place.meets), f"{socket.gethostname()} {place.node}"
+def _meet(runs_dir: Path, job_rank: JobRank, begin: Callable[[], RunDir]) -> Recorder:
+    stem, here = digest(job_rank.meets), f"{socket.gethostname()} {job_rank.node}"
     directory, began = notes(runs_dir), monotonic()
     note, since = _newest(directory, stem), began
     while True:
         name, first = note.read()
         run = RunDir(runs_dir / name)
         if not name:
-            free = monotonic() - since > (MEET_S if note.number else FIRST_S if place.node else 0.0)
+            free = monotonic() - since > (MEET_S if note.number else FIRST_S if job_rank.node else 0.0)
         elif not (free := not run.is_live()):
             if first == here and _is_here(run):
                 # Its ranks were started again, or its processes do not know that they are of one node.
                 return Recorder(run)
-            if listener := _join(run, place, first, began + MEET_S, note):
+            if listener := _join(run, job_rank, first, began + MEET_S, note):
                 return Recorder(run, listener)
         else:
             check_not_stopped(run)
@@ -443,7 +440,7 @@ def _is_here(run: RunDir) -> bool:
 
 def _newest(directory: Path, stem: str) -> _Note:
     numbers = [path.name.rpartition("-")[2] for path in directory.glob(f"{stem}-*")]
-    number = max((int(one) for one in numbers if one.isdecimal()), default=0)
+    number = max((int(text) for text in numbers if text.isdecimal()), default=0)
     return _Note(number, directory / f"{stem}-{number}")
 
 
@@ -460,17 +457,17 @@ def _open(note: _Note, file: int, here: str, begin: Callable[[], RunDir]) -> Rec
     return Recorder(run)
 
 
-def _join(run: RunDir, place: JobRank, first: str, deadline: float, note: _Note) -> str:
+def _join(run: RunDir, job_rank: JobRank, first: str, deadline: float, note: _Note) -> str:
     """Starts the agent of this node; returns the name of the socket to which its ranks report.
 
     Returns "" once the run is over, or another node, which knows that, has begun the next.
     """
     host = first.partition(" ")[0]
-    if known := _known.get(first):
-        raise ApartError(known)
+    if reason := _known.get(first):
+        raise ApartError(reason)
     listener = f"tuiapp-{os.urandom(16).hex()}"
     log = run.path / f"agent-{socket.gethostname()}-{os.getpid()}.log"
-    agent, looked = start_agent(run, place.node, place.rank, listener, log), monotonic()
+    agent, looked = start_agent(run, job_rank.node, job_rank.rank, listener, log), monotonic()
     joined = False
     try:
         while not (joined := listens(listener)):

@@ -52,8 +52,8 @@ class Image:
         self._error: Exception | None = None
         try:
             data = os.fspath(data_or_path) if isinstance(data_or_path, str | os.PathLike) else data_or_path
-            found = [_file(data)] if isinstance(data, str) else take(data)
-            self._taken = [one._replace(caption=printable(str(caption or one.caption)[:MAX_CAPTION])) for one in found]
+            for item in [_file(data)] if isinstance(data, str) else take(data):
+                self._taken.append(item._replace(caption=printable(str(caption or item.caption)[:MAX_CAPTION])))
         except Exception as error:
             # Said where it is logged, and the script goes on.
             self._error = error
@@ -69,7 +69,7 @@ def take(value: Any) -> list[Taken]:
         text = printable(value[:MAX_TEXT])
         return [Taken("text", text, len(text))]
     if isinstance(value, list | tuple) and value:
-        return [one for each in value[:MAX_AT_ONCE] for one in take(each)][:MAX_AT_ONCE]
+        return [item for part in value[:MAX_AT_ONCE] for item in take(part)][:MAX_AT_ONCE]
     if isinstance(value, os.PathLike):
         return [_file(os.fspath(value))]
     if getattr(value, "__name__", "") == "matplotlib.pyplot":
@@ -83,7 +83,7 @@ def take(value: Any) -> list[Taken]:
     if not is_tensor and not _is(value, "numpy", "ndarray") and not _is(value, "jax", "Array"):
         raise TypeError("neither a picture nor a text")
     if value.ndim == 4:
-        return [one for each in value[:MAX_AT_ONCE] for one in take(each)]
+        return [item for part in value[:MAX_AT_ONCE] for item in take(part)]
     sides = [side for index, side in enumerate(value.shape) if value.ndim == 2 or index != _channels(value.shape)]
     if len(sides) != 2 or min(sides) < 2:
         raise TypeError(f"of shape {list(value.shape)}")
@@ -92,13 +92,13 @@ def take(value: Any) -> list[Taken]:
 
 
 def _channels(shape: tuple[int, ...]) -> int:
-    return next((place for place in (2, 0) if len(shape) == 3 and shape[place] in CHANNELS), -1)
+    return next((axis for axis in (2, 0) if len(shape) == 3 and shape[axis] in CHANNELS), -1)
 
 
 def _is(value: Any, module: str, name: str) -> bool:
     """Whether a value is of a class of a module that is not imported for that."""
-    found = getattr(sys.modules.get(module), name, None)
-    return found is not None and isinstance(value, found)
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
 
 
 def _file(path: str) -> Taken:
@@ -129,7 +129,7 @@ class _Call(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        return sum(one.bytes for one in self.taken)
+        return sum(item.bytes for item in self.taken)
 
 
 class MediaQueue:
@@ -150,7 +150,7 @@ class MediaQueue:
     def add(self, step: int, name: str, taken: list[Taken]) -> None:
         call = _Call(step, name, taken)
         with self._lock:
-            mine = [index for index, one in enumerate(self._waiting) if one.name == name]
+            mine = [index for index, earlier in enumerate(self._waiting) if earlier.name == name]
             if len(mine) < MAX_FILES and (not self._waiting or self._bytes + call.bytes <= MAX_WAITING_BYTES):
                 self._bytes += call.bytes
                 self._waiting.append(call)
@@ -169,7 +169,7 @@ class MediaQueue:
                 self._bytes -= call.bytes
             left_out = self._left_out.pop(call.name, 0)
             try:
-                yield from self._folder.write(call.name, call.step, [_content(one) for one in call.taken], left_out)
+                yield from self._folder.write(call.name, call.step, [_content(item) for item in call.taken], left_out)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
                 if why not in self._told and len(self._told) < MAX_ALERTS:

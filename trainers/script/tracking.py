@@ -132,8 +132,8 @@ class Run:
     def _kept(self, name: str, value: Any) -> Any:
         """A value that nobody changes any more: a number, an array on its device, a list of `Taken`, or else None."""
         kind = type(value)
-        known, keep = self._keepers.get(name, (None, _refuse))
-        if known is not kind:
+        kept_kind, keep = self._keepers.get(name, (None, _refuse))
+        if kept_kind is not kind:
             if isinstance(value, Mapping):
                 return {key: self._kept(f"{name}/{key}", item) for key, item in value.items()}
             keep = _KEEP[kind] if kind in _KEEP else _KEEP.setdefault(kind, _keep_of(value))
@@ -202,8 +202,8 @@ class Run:
     def _clients(self) -> list[Any]:
         return [client for client in (self._client, self._launched) if client is not None]
 
-    def _agree(self, asked: int) -> None:
-        if asked == 1 and self._asked + self._asked_to_save == 1:
+    def _agree(self, calls: int) -> None:
+        if calls == 1 and self._asked + self._asked_to_save == 1:
             from tuiapp.trainers.run.wire import Agrees
 
             for client in self._clients:
@@ -523,8 +523,8 @@ def _given_values() -> tuple[dict[str, Any], list[str]]:
     from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, IN_ARGUMENTS, as_value
 
     start = len(CONFIG_VARIABLE)
-    given = {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
-    return given, os.environ.get(IN_ARGUMENTS, "").split()
+    values = {name[start:]: as_value(text) for name, text in os.environ.items() if name.startswith(CONFIG_VARIABLE)}
+    return values, os.environ.get(IN_ARGUMENTS, "").split()
 
 
 def current(name: str = "", config: Any = None, total_steps: int = 0, defaults: Sequence[str] = ()) -> Run:
@@ -652,16 +652,16 @@ def _begin(
     if _launch in _stopped:
         raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
     _begun += 1
-    place, part = find_place(rank, world_size, _begun), None
-    if place.inherited:
-        raise RuntimeError(f"rank {place.rank} is reported by the process that started this one")
+    job_rank, part = find_place(rank, world_size, _begun), None
+    if job_rank.inherited:
+        raise RuntimeError(f"rank {job_rank.rank} is reported by the process that started this one")
     named = os.environ.get("TUIAPP_RUN_DIR")
     launched = RunDir(Path(named)) if named else None
     listener = os.environ.get("TUIAPP_LISTENER", "")
     if launched is not None and _begun == 1:
         directory, _launch = launched, launched.run_id
         goes_on = check_launched(launched, wanted, resumes="TUIAPP_RESUME" in os.environ)
-        client = Client(directory, place.rank, listener, world_size=place.world_size, announce=False)
+        client = Client(directory, job_rank.rank, listener, world_size=job_rank.world_size, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(None)}")
     else:
         from tuiapp.trainers.config.plan import read_plan
@@ -677,22 +677,22 @@ def _begin(
         )
         runs_dir = Path(dir).absolute() if dir is not None else beside
         further = launched, _begun
-        others = place.part[1] - 1 if place.part else 0
+        other_nodes = job_rank.part[1] - 1 if job_rank.part else 0
 
-        def begin(ranks: int, part: tuple[int, int] | None = None, others: int | None = None) -> RunDir:
+        def begin(ranks: int, part: tuple[int, int] | None = None, other_nodes: int | None = None) -> RunDir:
             return record(
-                runs_dir, ranks, part, *further, named=bool(name), others=others, earlier=choose(runs_dir, wanted)
+                runs_dir, ranks, part, *further, named=bool(name), others=other_nodes, earlier=choose(runs_dir, wanted)
             )
 
         try:
             recorder = find_run(
                 runs_dir,
-                place,
-                lambda place: begin_at_meeting(
+                job_rank,
+                lambda job_rank: begin_at_meeting(
                     runs_dir,
-                    place,
-                    lambda: begin(place.world_size, None, others),
-                    lambda: begin(place.local_size, place.part),
+                    job_rank,
+                    lambda: begin(job_rank.world_size, None, other_nodes),
+                    lambda: begin(job_rank.local_size, job_rank.part),
                 ),
             )
         except StoppedError as error:
@@ -702,7 +702,7 @@ def _begin(
             raise
         directory, part = recorder.run, read_plan(recorder.run.plan).part
         goes_on = wanted.goes_on and last_attempt(directory) > 1
-        client, of_launched = Client(directory, place.rank, recorder.listener, world_size=place.world_size), None
+        client, of_launched = Client(directory, job_rank.rank, recorder.listener, world_size=job_rank.world_size), None
         if recorder.apart:
             alone = f"the ranks of {f'node {part[0]}' if part else 'this node'} are a run of their own"
             text = f"{alone}, which a stop of the others does not reach: {recorder.apart}"
@@ -710,18 +710,18 @@ def _begin(
             client.backlog.append(LogLine(rank=None, stream="run", text=text))
         if launched is not None:
             with suppress(OSError):
-                of_launched = Client(launched, place.rank, listener, announce=False)
+                of_launched = Client(launched, job_rank.rank, listener, announce=False)
         run = Run(client, directory.path, name and f"{name}{suffix(part)}", of_launched)
     keep_id(directory, wanted.id)
     run._id = wanted.id or given_id(directory) or directory.run_id
     if goes_on:
         run._go_on()
-    set_reports(place, directory.path, client.listener)
+    set_reports(job_rank, directory.path, client.listener)
     if directory is launched:
         from tuiapp.trainers.run.stacks import answer_unless_handled
 
-        answer_unless_handled(directory.rank(place.rank))
-    elif place.rank == 0 or (part and place.first_of_part):
+        answer_unless_handled(directory.rank(job_rank.rank))
+    elif job_rank.rank == 0 or (part and job_rank.first_of_part):
         known_as = directory.run_id if dir is None else shlex.quote(str(directory.path))
         which = f"the ranks of node {part[0]} of {part[1]}, a run of their own" if part else "this run"
         say(f"to watch {which}: tuiapp attach {known_as}")
@@ -782,14 +782,14 @@ def _ignore(*_: Any, **__: Any) -> None:
 
 
 def _flat(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{name}/")
+            flat |= _flat(value, f"{name}/")
         elif value is not None:
-            found[name] = value
-    return found
+            flat[name] = value
+    return flat
 
 
 def _size(path: Path) -> int:

@@ -37,15 +37,15 @@ class ReportedDict(dict[str, Any]):
         super().__setitem__(key, value)
         self.__dict__["_report"]({key: value})
 
-    def update(self, *values: Any, allow_val_change: bool | None = None, **more: Any) -> None:
+    def update(self, *values: Any, allow_val_change: bool | None = None, **named: Any) -> None:
         """Updates as a dictionary does, also from any object with attributes. Values may always change."""
         try:
             added = _mapping(values[0]) if values and values[0] is not None else {}
         except Exception as error:
             self.__dict__["_refuse"](error)
             added = {}
-        self.restore(added | more)
-        self.__dict__["_report"](added | more)
+        self.restore(added | named)
+        self.__dict__["_report"](added | named)
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """Adds what is reported already."""
@@ -113,13 +113,13 @@ class Config(ReportedDict):
                 self[name] = value
             elif name not in in_arguments and stated[name] != value:
                 key, _, inner = (name, "", "") if name in self else name.partition("/")
-                own = dict.__getitem__(self, key)
-                dict.__setitem__(self, key, _with(own, inner, value) if inner else value)
+                original = dict.__getitem__(self, key)
+                dict.__setitem__(self, key, _with(original, inner, value) if inner else value)
                 self.__dict__["_unread"].setdefault(key, {})[name] = value
 
     def unread(self) -> dict[str, Any]:
         """The values that were given and have not been read, though the script says others."""
-        return {name: value for given in self.__dict__["_unread"].values() for name, value in given.items()}
+        return {name: value for values in self.__dict__["_unread"].values() for name, value in values.items()}
 
     def __getitem__(self, key: str) -> Any:
         if self.__dict__["_unread"] and not self.__dict__["_has_trained"]():
@@ -153,8 +153,8 @@ class Config(ReportedDict):
     __setattr__ = __setitem__
 
     def _read(self, key: str) -> None:
-        if given := self.__dict__["_unread"].pop(key, None):
-            self.__dict__["_report"](given)
+        if values := self.__dict__["_unread"].pop(key, None):
+            self.__dict__["_report"](values)
 
     def _read_all(self) -> None:
         if not self.__dict__["_has_trained"]():
@@ -164,7 +164,7 @@ class Config(ReportedDict):
 
 def facts(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     """What JSON can hold of values, by name; those of what has fields of its own are joined by slashes."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key in dict.keys(values) if isinstance(values, dict) else values:
         try:
             value = dict.__getitem__(values, key) if isinstance(values, dict) else values[key]
@@ -172,10 +172,10 @@ def facts(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
             value = UNKNOWN
         name = f"{prefix}{key}"
         if inner := _fields(value):
-            found |= facts(inner, f"{name}/")
+            flat |= facts(inner, f"{name}/")
         else:
-            found[encodable(name, MAX_NAME)] = plain(value)
-    return found
+            flat[encodable(name, MAX_NAME)] = plain(value)
+    return flat
 
 
 def plain(value: Any) -> Any:
@@ -236,12 +236,12 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
     return {name: getattr(value, name, UNKNOWN) for name in names} or None
 
 
-def _with(value: Any, name: str, given: Any) -> Any:
+def _with(value: Any, name: str, new: Any) -> Any:
     """A copy in which a field, or one of a field's and so on, is another."""
-    first, _, rest = name.partition("/")
+    first, _, inner = name.partition("/")
     changed = copy.copy(value)
     if isinstance(value, Mapping):
-        changed[first] = _with(value[first], rest, given) if rest else given
+        changed[first] = _with(value[first], inner, new) if inner else new
     else:
-        object.__setattr__(changed, first, _with(getattr(value, first), rest, given) if rest else given)
+        object.__setattr__(changed, first, _with(getattr(value, first), inner, new) if inner else new)
     return changed

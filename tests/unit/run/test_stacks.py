@@ -181,7 +181,7 @@ def test_who_keeps_the_others_waiting(places: list[tuple[str, ...]], ranks: list
     found = suspect([stacks_at(rank, *frames) for rank, frames in enumerate(places)])
     assert (found.ranks if found else None) == ranks
     if found and found.ranks == [1]:
-        assert found.words == "rank 1 is not where the others wait in a collective: model.py, line 7, in load"
+        assert found.text == "rank 1 is not where the others wait in a collective: model.py, line 7, in load"
 
 
 def test_collectives_that_a_rank_has_told_come_with_its_stacks(tmp_path: Path) -> None:
@@ -231,4 +231,4 @@ def test_who_has_not_begun_what_the_others_wait_in(
     ]
     found = suspect_collective(stacks)
     assert (found.ranks if found else None) == ranks
-    assert (found.words if found else "") == words
+    assert (found.text if found else "") == words
