@@ -19,7 +19,7 @@ from tuiapp.library.report import (
 )
 from tuiapp.trainers.state.text import format_clock, sanitize, sanitize_lines
 from tuiapp.view import figure
-from tuiapp.view.sheet import Sheet
+from tuiapp.view.measured import Sheet
 
 STYLE = """
 :root{color-scheme:light dark;--text:#222;--soft:#666;--line:#ddd;--ground:#fff;--panel:#f7f7f8;--bad:#a3142c}

@@ -16,7 +16,7 @@ from tuiapp.screens.run_reader import RunReader
 from tuiapp.trainers.contract.metrics import EPOCH
 from tuiapp.trainers.state.run_state import Fault, RunState, Topic
 from tuiapp.view.epochs import epoch_columns
-from tuiapp.view.table import plain_table, told
+from tuiapp.view.table import nonempty, plain_table
 from tuiapp.widgets.colors import MUTED
 from tuiapp.widgets.device_panel import DevicePanel
 from tuiapp.widgets.failure_panel import FailurePanel
@@ -39,7 +39,7 @@ class EpochsPanel(TextPanel):
         rows = state.curves.last_epochs(MOST_ROWS)[::-1] if self.display else []
         if not rows:
             return []
-        heading, *lines = plain_table(told(epoch_columns(state.curves.names), rows), rows, width)
+        heading, *lines = plain_table(nonempty(epoch_columns(state.curves.names), rows), rows, width)
         return [Content.styled(heading, MUTED), *(Content(line) for line in lines)]
 
 

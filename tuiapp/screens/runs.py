@@ -42,8 +42,7 @@ from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.objective import Objective, Objectives, guess, objective_names
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import join_words, plural, sanitize_lines
-from tuiapp.view.baseline import against
-from tuiapp.view.comparison import MOST, compared, row_name
+from tuiapp.view.comparison import MOST, against, compared, row_name
 from tuiapp.view.groups import (
     MOST_CELLS,
     NARROW_CELLS,

@@ -31,10 +31,9 @@ from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import LEFT_CELLS, Chart, frame
 from tuiapp.view.comparison import MOST
-from tuiapp.view.measured import Measured, whole
+from tuiapp.view.measured import Measured, Sheet, completed, run_facts
 from tuiapp.view.raster import rasterize
 from tuiapp.view.run_list import state
-from tuiapp.view.sheet import Sheet, run_facts
 
 
 def plain_chart(chart: Chart, columns: int, rows: int, x_label: str) -> list[str]:
@@ -187,7 +186,7 @@ def write_files(
         from tuiapp.library.report import read_runs
         from tuiapp.library.report_html import to_html
 
-        runs = [run.info.directory for run in whole(shown)][:MOST]
+        runs = [run.info.directory for run in completed(shown)][:MOST]
         return to_html(read_runs(runs), time.strftime("%Y-%m-%d %H:%M:%S %Z"), sheet, picture)
 
     for name, text in (("csv", sheet.to_csv), ("markdown", sheet.to_markdown), ("report", page)):

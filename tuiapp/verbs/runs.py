@@ -64,7 +64,7 @@ from tuiapp.verbs.output import (
     tell,
 )
 from tuiapp.verbs.sources import run_of, runs_dir
-from tuiapp.view.baseline import against
+from tuiapp.view.comparison import against
 from tuiapp.view.devices.large import efficiency_words
 from tuiapp.view.epochs import epoch_columns, epoch_facts
 from tuiapp.view.groups import MOST_TEXT, ListRow, Row, RunGroup, arrange, group_cell, listed, runs_of
@@ -102,7 +102,7 @@ from tuiapp.view.run_values import (
     names_of,
     unknown_name,
 )
-from tuiapp.view.table import Column, fitting, plain_table, told
+from tuiapp.view.table import Column, fitting, nonempty, plain_table
 
 MAX_ALERTS = 5
 MAX_EPOCHS = 20
@@ -331,7 +331,7 @@ def _print_epochs(curves: Curves, *, everything: bool) -> None:
         return
     print()
     width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(told(epoch_columns(curves.names), shown), shown, width):
+    for line in plain_table(nonempty(epoch_columns(curves.names), shown), shown, width):
         print(line)
     if left_out := len(rows) - len(shown):
         print(f"  and {plural(left_out, 'earlier epoch')}: --all prints them")
@@ -459,7 +459,7 @@ def _columns(infos: Sequence[RunInfo], by: Column[RunInfo]) -> list[Column[RunIn
 
     What a pipe gets has always the same columns, and that of the key that it asked for.
     """
-    silent = {"NAME", "GROUP", "TAGS", "JOB", "ETA"} - {one.title for one in told(LISTED, infos)}
+    silent = {"NAME", "GROUP", "TAGS", "JOB", "ETA"} - {one.title for one in nonempty(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
     what_runs = [name.upper() for name in WHAT_RUNS]

@@ -33,8 +33,18 @@ from tuiapp.verbs.output import UsageError
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
 from tuiapp.view.chart import BAND, Chart, Curve
-from tuiapp.view.measured import Measured, measure, unit_of, whole
-from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
+from tuiapp.view.measured import (
+    Measured,
+    Sheet,
+    busy_notes,
+    completed,
+    counted_words,
+    measure,
+    missing_notes,
+    rate_words,
+    spread_words,
+    unit_of,
+)
 
 MARGIN = 12
 """Columns of dots at the right, for the curves' names."""
@@ -64,12 +74,12 @@ class ScalingRow:
 
     @property
     def counted(self) -> int:
-        return len(whole(self.runs))
+        return len(completed(self.runs))
 
     @property
     def shown(self) -> Measured:
         """The run whose curves stand for all: of those that count one of median throughput."""
-        counted = sorted(whole(self.runs), key=lambda run: run.throughput or 0.0)
+        counted = sorted(completed(self.runs), key=lambda run: run.throughput or 0.0)
         return counted[len(counted) // 2] if counted else self.runs[0]
 
     @property
@@ -92,10 +102,10 @@ def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[Scalin
         own = tuple(run for run in runs if run.devices == devices)
         ideal = devices / counts[0]
         work = ideal if weak and steps else 1.0
-        throughput = Spread.of(run.throughput for run in whole(own))
+        throughput = Spread.of(run.throughput for run in completed(own))
         if devices == counts[0] and throughput:
             base = throughput.median
-        rates = [run.throughput for run in whole(own) if run.throughput is not None]
+        rates = [run.throughput for run in completed(own) if run.throughput is not None]
         speedup = Spread.of(rate * work / base for rate in rates) if base else None
         rows.append(
             ScalingRow(
@@ -104,9 +114,9 @@ def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[Scalin
                 ideal=ideal,
                 throughput=throughput,
                 speedup=speedup,
-                waiting=median(run.waiting for run in whole(own)),
-                data_wait=median(run.data_wait for run in whole(own)),
-                memory_bytes=median(run.memory_bytes for run in whole(own)),
+                waiting=median(run.waiting for run in completed(own)),
+                data_wait=median(run.data_wait for run in completed(own)),
+                memory_bytes=median(run.memory_bytes for run in completed(own)),
             )
         )
     return rows

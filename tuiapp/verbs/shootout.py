@@ -42,8 +42,17 @@ from tuiapp.verbs.measured_studies import (
 from tuiapp.verbs.output import UsageError, tell
 from tuiapp.verbs.queue import queue_checks
 from tuiapp.verbs.sources import read_source, runs_dir
-from tuiapp.view.measured import Measured, measure, whole
-from tuiapp.view.sheet import Sheet, busy_notes, counted_words, missing_notes, rate_words, spread_words
+from tuiapp.view.measured import (
+    Measured,
+    Sheet,
+    busy_notes,
+    completed,
+    counted_words,
+    measure,
+    missing_notes,
+    rate_words,
+    spread_words,
+)
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.series import Series
@@ -71,7 +80,7 @@ class ShootoutRow:
     @property
     def shown(self) -> Measured:
         """The run whose curves are drawn: the first that counts."""
-        return next(iter(whole(self.runs)), self.runs[0])
+        return next(iter(completed(self.runs)), self.runs[0])
 
 
 def shootout_rows(runs: Sequence[Measured], order: Sequence[str] = ()) -> list[ShootoutRow]:
@@ -83,7 +92,7 @@ def shootout_rows(runs: Sequence[Measured], order: Sequence[str] = ()) -> list[S
         own = tuple(run for run in runs if run.backend == backend)
         if not own:
             continue
-        counted = whole(own)
+        counted = completed(own)
         curves = counted[0].curves if counted else None
         rows.append(
             ShootoutRow(

@@ -65,12 +65,12 @@ def time_ticks(low: float, high: float, count: int) -> Ticks:
 
 def short_duration(seconds: float) -> str:
     """Formats a duration for an axis: "45s", "2m", "1m 30s", "3h", "2d"."""
-    whole = round(seconds)
+    rounded = round(seconds)
     for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size}{unit}" + (f" {rest}{name}" if rest else "")
-    return f"{whole}s"
+        if rounded >= size:
+            remainder = rounded % size // smaller
+            return f"{rounded // size}{unit}" + (f" {remainder}{name}" if remainder else "")
+    return f"{rounded}s"
 
 
 def value_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
@@ -83,7 +83,7 @@ def log_ticks(low: float, high: float, count: int, unit: Unit = "") -> Ticks:
     """Returns decades, with 2 and 5 between them if there is room; positions are decimal logarithms."""
     decades = [10.0**power for power in range(floor(low), ceil(high) + 1)]
     values = [factor * decade for decade in decades for factor in (1, 2, 5)]
-    decades, values = ([value for value in each if low <= log10(value) <= high] for each in (decades, values))
+    decades, values = ([value for value in some if low <= log10(value) <= high] for some in (decades, values))
     if len(values) > max(2, count) and len(decades) > 1:
         values = decades
     if len(values) < 2:
@@ -116,14 +116,7 @@ def axis_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
     scale, shown = _shown(unit, top)
     scaled = [value * scale for value in values]
     gap = min((after - before for before, after in pairwise(scaled)), default=top * scale / 10)
-    units = (f" {shown}", shown, "") if shown else ("",)
-    labels: list[str] = []
-    for numbers in _forms(scaled, gap, top * scale):
-        for ending in units:
-            labels = [f"{number}{ending}" for number in numbers]
-            if _fit(labels):
-                return labels
-    return labels
+    return _first_fitting(_forms(scaled, gap, top * scale), shown)
 
 
 def log_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
@@ -132,12 +125,18 @@ def log_labels(values: Sequence[float], unit: Unit = "") -> list[str]:
     scaled = [value * scale for value in values]
     plain = [f"{value:,.{_decimals([value], value / 10)}f}" for value in scaled]
     powers = [f"{value / 10.0 ** floor(log10(value) + 1e-9):.0f}e{floor(log10(value) + 1e-9)}" for value in scaled]
-    for numbers in (plain, powers):
-        for ending in (f" {shown}", shown, "") if shown else ("",):
+    return _first_fitting((plain, powers), shown)
+
+
+def _first_fitting(forms: Iterable[list[str]], unit: str) -> list[str]:
+    """Returns the first numbers that fit as labels, with their unit if there is room; the last ones if none do."""
+    labels: list[str] = []
+    for numbers in forms:
+        for ending in (f" {unit}", unit, "") if unit else ("",):
             labels = [f"{number}{ending}" for number in numbers]
-            if _fit(labels):
+            if all(len(label) <= LABEL_CELLS for label in labels):
                 return labels
-    return powers
+    return labels
 
 
 def _shown(unit: Unit, top: float) -> tuple[float, str]:
@@ -152,20 +151,20 @@ def _forms(values: Sequence[float], gap: float, top: float) -> Iterator[list[str
     """Yields ways to write numbers, the best first; only the last ones drop digits."""
     decimals = _decimals(values, gap)
     power = max(-300, floor(log10(top))) if top > 0 else 0
-    ones = [value / 10.0**power for value in values]
-    digits = _decimals(ones, gap / 10.0**power)
+    mantissas = [value / 10.0**power for value in values]
+    digits = _decimals(mantissas, gap / 10.0**power)
     plain = [f"{value:z,.{decimals}f}" for value in values]
     if top >= LEAST_PLAIN or not top:
         yield plain
-    yield _with_power(ones, digits, power)
+    yield _with_power(mantissas, digits, power)
     yield plain
     yield [f"{value:z.{decimals}f}" for value in values]
     for fewer in range(min(digits, LABEL_CELLS), -1, -1):
-        yield _with_power(ones, fewer, power)
+        yield _with_power(mantissas, fewer, power)
 
 
-def _with_power(ones: Sequence[float], digits: int, power: int) -> list[str]:
-    return [f"{one:z.{digits}f}e{power}" if one else "0" for one in ones]
+def _with_power(mantissas: Sequence[float], digits: int, power: int) -> list[str]:
+    return [f"{mantissa:z.{digits}f}e{power}" if mantissa else "0" for mantissa in mantissas]
 
 
 def _decimals(values: Sequence[float], gap: float) -> int:
@@ -174,10 +173,6 @@ def _decimals(values: Sequence[float], gap: float) -> int:
         if all(abs(round(value, decimals) - value) <= gap / 100 for value in values):
             return decimals
     return MOST_DECIMALS
-
-
-def _fit(labels: Iterable[str]) -> bool:
-    return all(len(label) <= LABEL_CELLS for label in labels)
 
 
 def zoomed(

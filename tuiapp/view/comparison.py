@@ -1,7 +1,8 @@
-"""Runs side by side: the configuration keys in which they differ, and their results."""
+"""Runs side by side: the configuration keys in which they differ, and their results; or those against a baseline's."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -34,12 +35,15 @@ from tuiapp.view.groups import (
 from tuiapp.view.marks import LETTERS
 from tuiapp.view.run_list import BY_NAME, column_of, state, state_counts
 from tuiapp.view.run_values import CONFIG, ambiguous_names, as_share, key_column, known_values, own_values, value_text
-from tuiapp.view.table import Figure
+from tuiapp.view.table import Column, Figure
 
 MOST = len(LETTERS)  # runs and groups compared at once
 MOST_CELLS = 20  # of what a group came to
 NOT_SET = "not set"
+MINUS = "−"
 
+LEAST_CELLS = 9
+"""Least cells of a difference to a baseline."""
 
 _NUMBER = re.compile(r"[+\-−]?[\d.]")
 
@@ -52,15 +56,14 @@ class Line:
     @property
     def is_number(self) -> bool:
         """Whether its values are numbers, as far as they are known."""
-        known = [value for value in self.values if value not in (MISSING, NOT_SET)]
-        return bool(known) and all(_NUMBER.match(value) for value in known)
+        values = [value for value in self.values if value not in (MISSING, NOT_SET)]
+        return bool(values) and all(_NUMBER.match(value) for value in values)
 
 
 def compared(infos: Sequence[RunInfo]) -> list[Row]:
     """Returns what stands for runs that are compared: their groups, or the rows of the only group."""
     rows = fold(infos)
-    only = rows[0] if len(rows) == 1 else None
-    return list(only.rows) if isinstance(only, RunGroup) else rows
+    return list(rows[0].rows) if len(rows) == 1 and isinstance(rows[0], RunGroup) else rows
 
 
 def row_name(row: Row) -> str:
@@ -126,22 +129,58 @@ def result_figures(rows: Iterable[Row]) -> dict[str, Figure[RunInfo]]:
 def results(rows: Sequence[Row]) -> list[Line]:
     """Returns each run's results, of a group what `came_to` says, after the states."""
     states = tuple(state(row) if isinstance(row, RunInfo) else state_counts(row.infos, in_words=True) for row in rows)
-    found = [
+    figures = [
         Line(name, tuple(came_to_row(row, figure, MOST_CELLS) for row in rows))
         for name, figure in result_figures(rows).items()
     ]
     marred = tuple(describe_blemishes(blemish for info in runs_of(row) for blemish in info.blemishes) for row in rows)
     blemishes = [Line("blemishes", tuple(words or MISSING for words in marred))] if any(marred) else []
-    return [Line("state", states), *blemishes, *found]
+    return [Line("state", states), *blemishes, *figures]
 
 
 def objective_line(rows: Sequence[Row], objective: Objective | None) -> Line | None:
     """Returns what rows have of their objective; None if that is not known."""
-    if objective is None:
-        return None
-    if (figure := column_of(objective.sort).figure) is None:
+    if objective is None or (figure := column_of(objective.sort).figure) is None:
         return None
     if split(objective.name)[1] in ACCURACIES:
         figure = replace(figure, words=_RESULTS[_BEST_ACCURACY].words)
     name = f"★ {sanitize(objective.name, 30)} {'↑' if objective.rises else '↓'}"
     return Line(name, tuple(came_to_row(row, figure, MOST_CELLS) for row in rows))
+
+
+def against(column: Column[RunInfo], baseline: RunInfo) -> Column[RunInfo]:
+    """Returns a column with differences to the baseline's results: "+0.9 pp", "−3.1 %"; the baseline has its own."""
+    if part := column.part:
+
+        def part_against(info: RunInfo) -> tuple[int, Column[RunInfo]]:
+            return part(info)[0], against(part(info)[1], baseline)
+
+        return replace(column, part=part_against, cell=lambda info: part_against(info)[1].cell(info))
+    figure = column.figure
+    if figure is None or (base := figure.value(baseline)) is None or (figure.is_relative and not base):
+        return column
+
+    def difference(info: RunInfo) -> float | None:
+        if (value := figure.value(info)) is None:
+            return None
+        return (value - base) / abs(base) if figure.is_relative else value - base
+
+    def amount(size: float) -> str:
+        # Shares are said in per cent, their differences in points of it.
+        return f"{100 * size:.1f} %" if figure.is_relative else figure.words(size).replace(" %", " pp")
+
+    def words(value: float | None) -> str:
+        if value is None or not math.isfinite(value):
+            return MISSING
+        return f"{MINUS if value < 0 else '+'}{amount(abs(value))}" if value else "="
+
+    def cell(info: RunInfo) -> str:
+        value = difference(info)
+        return column.cell(info) if value is None or info.directory == baseline.directory else words(value)
+
+    return replace(
+        column,
+        cell=cell,
+        width=max(column.width, LEAST_CELLS),
+        figure=Figure(difference, words, deviation=figure.deviation or amount, rises=figure.rises),
+    )

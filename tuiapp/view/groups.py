@@ -47,7 +47,7 @@ _SEED_IN_NAME = re.compile(r"(?:^|[\s,]+)seed=\S+")
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Two runs or more."""
+    """A group has two runs or more."""
 
     key: str
     """The group's key: the same while runs come and go, and in the next session."""
@@ -94,18 +94,14 @@ class ListRow:
 
 
 def spread_words(spread: Spread, figure: Figure[Any]) -> str:
-    """Formats it as "98.1 ± 0.2 %", what is the same of all as it is."""
+    """Formats a mean and its deviation as "98.1 ± 0.2 %", what is the same of all as it is."""
     mean = figure.words(spread.mean)
     if not spread.deviation:
         return mean
-    short = figure.deviation or (_two_digits if figure.words is format_metric else figure.words)
+    short = figure.deviation or ("{:.2g}".format if figure.words is format_metric else figure.words)
     deviation = short(spread.deviation)
-    unit = next((one for one in (" %", " pp") if mean.endswith(one) and deviation.endswith(one)), "")
+    unit = next((unit for unit in (" %", " pp") if mean.endswith(unit) and deviation.endswith(unit)), "")
     return f"{mean.removesuffix(unit)} ± {deviation}"
-
-
-def _two_digits(value: float) -> str:
-    return f"{value:.2g}"
 
 
 def runs_of(row: Row) -> Sequence[RunInfo]:
@@ -113,11 +109,16 @@ def runs_of(row: Row) -> Sequence[RunInfo]:
     return row.infos if isinstance(row, RunGroup) else (row,)
 
 
+def counted_of(row: Row) -> Sequence[RunInfo]:
+    """Returns the runs whose results make a group's, or the run."""
+    return row.counted if isinstance(row, RunGroup) else (row,)
+
+
 def alike(row: Row) -> list[RunGroup]:
     """Returns the groups in a row, itself included, whose runs differ in their seed alone."""
     if isinstance(row, RunInfo):
         return []
-    return [row] if row.is_alike else [found for each in row.rows for found in alike(each)]
+    return [row] if row.is_alike else [group for inner in row.rows for group in alike(inner)]
 
 
 def are_alike(infos: Iterable[RunInfo]) -> bool:
@@ -141,17 +142,14 @@ def fold(infos: Sequence[RunInfo]) -> list[Row]:
             if info is not part[0]:
                 continue
             row = RunGroup("/".join(key), "", tuple(part), is_alike=True)
-        if not group:
-            rows.append(row)
-        elif group in named:
-            named[group].append(row)
-        else:
-            named[group] = [row]
-            rows.append(group)
-    return [_whole(row, named[row], is_alike=kinds[row] == 1) if isinstance(row, str) else row for row in rows]
+        if group not in named:
+            rows.append(group or row)
+        if group:
+            named.setdefault(group, []).append(row)
+    return [_named_group(row, named[row], is_alike=kinds[row] == 1) if isinstance(row, str) else row for row in rows]
 
 
-def _whole(name: str, rows: Sequence[Row], *, is_alike: bool) -> Row:
+def _named_group(name: str, rows: Sequence[Row], *, is_alike: bool) -> Row:
     only = rows[0] if len(rows) == 1 else None
     if isinstance(only, RunInfo):
         return only
@@ -162,21 +160,22 @@ def _but_for_seed(info: RunInfo) -> str:
     """Returns a digest of what a run does: the same of two that differ in their seed alone, or in their GPUs."""
     if info.config is None:
         return info.directory.run_id
-    own = tuple((key, repr(value)) for key, value in own_values(info).items() if key != "seed")
-    return _digest(info.config, own)
+    values = tuple((key, repr(value)) for key, value in own_values(info).items() if key != "seed")
+    return _digest(info.config, values)
 
 
 @lru_cache(8192)
-def _digest(config: RunConfig, own: tuple[tuple[str, str], ...]) -> str:
+def _digest(config: RunConfig, values: tuple[tuple[str, str], ...]) -> str:
     arguments = _SEED.sub("", config.arguments).strip()
-    what = replace_fields(config, seed=0, device_ids=(), arguments=arguments, values=""), sorted(own)
+    what = replace_fields(config, seed=0, device_ids=(), arguments=arguments, values=""), sorted(values)
     return hashlib.blake2s(msgspec.json.encode(what), digest_size=6).hexdigest()
 
 
 def _seed(info: RunInfo) -> Hashable:
-    config, own = info.config, own_values(info).get("seed")
-    given = tuple(_SEED.findall(config.arguments)) if config and config.arguments else ()
-    return config.seed if config else None, repr(own), given
+    """Returns all that a run has of seeds: the configuration's, its own value's, and its arguments'."""
+    config, value = info.config, own_values(info).get("seed")
+    arguments = tuple(_SEED.findall(config.arguments)) if config and config.arguments else ()
+    return config.seed if config else None, repr(value), arguments
 
 
 def arrange(
@@ -216,7 +215,7 @@ def _key(row: Row, column: Column[RunInfo]) -> Any:
     figure = column.figure
     if figure and row.is_alike and (spread := Spread.of(map(figure.value, row.counted))):
         return (0, spread.mean, "")
-    return next((key for one in row.rows if (key := _key(one, column)) is not None), None)
+    return next((key for inner in row.rows if (key := _key(inner, column)) is not None), None)
 
 
 def listed(rows: Iterable[Row], is_open: Callable[[RunGroup], bool], depth: int = 0) -> list[ListRow]:
@@ -237,14 +236,14 @@ def stars(rows: Sequence[Row], shown: Iterable[ListRow], objective: Objective) -
 
     Runs that differ in seed alone count as one, with their mean.
     """
-    best, found = best_row(rows, objective), dict[RunDir | str, str]()
+    best, signs = best_row(rows, objective), dict[RunDir | str, str]()
     for row in shown:
         here = row.group or row.infos[0]
         if best is not None and (here is best or (not row.is_open and any(leaf is best for leaf in _leaves([here])))):
-            found[row.id] = "★"
-        if row.group and row.is_open and (own := best_row(row.group.rows, objective)) is not None and own is not best:
-            found.setdefault(own.key if isinstance(own, RunGroup) else own.directory, "☆")
-    return found
+            signs[row.id] = "★"
+        if row.group and row.is_open and (inner := best_row(row.group.rows, objective)) and inner is not best:
+            signs.setdefault(inner.key if isinstance(inner, RunGroup) else inner.directory, "☆")
+    return signs
 
 
 def _leaves(rows: Iterable[Row]) -> list[Row]:
@@ -254,9 +253,17 @@ def _leaves(rows: Iterable[Row]) -> list[Row]:
     return leaves
 
 
-def best_row(rows: Iterable[Row], objective: Objective) -> Row | None:
-    """Returns the best run, or group of runs that differ in seed alone; None if none is better than another."""
-    return _best(rows, objective, objective.value)
+def best_row(
+    rows: Iterable[Row], objective: Objective, value: Callable[[RunInfo], float | None] | None = None
+) -> Row | None:
+    """Returns the best run, or group of runs that differ in seed alone; None if none is better than another.
+
+    `value` is what the objective is of, by default its metric.
+    """
+    spreads = [(Spread.of(map(value or objective.value, counted_of(row))), row) for row in _leaves(rows)]
+    return objective.best_of(
+        (spread.mean, counted_of(row)[0].status, row) for spread, row in spreads if spread is not None
+    )
 
 
 def has_best(rows: Iterable[Row], objective: Objective) -> Row | None:
@@ -266,21 +273,11 @@ def has_best(rows: Iterable[Row], objective: Objective) -> Row | None:
     return next((row for row in rows if any(leaf is best for leaf in _leaves([row]))), None)
 
 
-def refreshed(row: Row, known: Mapping[RunDir, RunInfo]) -> Row:
+def refreshed(row: Row, infos: Mapping[RunDir, RunInfo]) -> Row:
     """Returns a row with what is known by now of its runs."""
     if isinstance(row, RunInfo):
-        return known[row.directory]
-    return replace(row, rows=tuple(refreshed(one, known) for one in row.rows))
-
-
-def _best(rows: Iterable[Row], objective: Objective, value: Callable[[RunInfo], float | None]) -> Row | None:
-    spreads = [(Spread.of(map(value, _counted(row))), row) for row in _leaves(rows)]
-    known = [(spread.mean, row) for spread, row in spreads if spread is not None]
-    return objective.best_of((mean, _counted(row)[0].status, row) for mean, row in known)
-
-
-def _counted(row: Row) -> Sequence[RunInfo]:
-    return row.counted if isinstance(row, RunGroup) else (row,)
+        return infos[row.directory]
+    return replace(row, rows=tuple(refreshed(inner, infos) for inner in row.rows))
 
 
 def whose(row: Row) -> str:
@@ -298,11 +295,12 @@ def came_to(group: RunGroup, figure: Figure[RunInfo], most: int = sys.maxsize) -
         return MISSING
     if group.is_alike:
         return spread_words(spread, figure)
-    if figure.rises is not None and (best := _best(group.rows, Objective("", figure.rises), figure.value)) is not None:
-        found, who = came_to_row(best, figure), whose(best)
-        if (room := most - len(found) - 1) < LEAST_NAME:
-            return found
-        return f"{found} {who if len(who) <= room else '…' + who[1 - room :]}"
+    best = None if figure.rises is None else best_row(group.rows, Objective("", figure.rises), figure.value)
+    if best is not None:
+        result, who = came_to_row(best, figure), whose(best)
+        if (room := most - len(result) - 1) < LEAST_NAME:
+            return result
+        return f"{result} {who if len(who) <= room else '…' + who[1 - room :]}"
     return range_words([value for info in group.counted if (value := figure.value(info)) is not None], figure.words)
 
 
@@ -319,7 +317,7 @@ def came_to_row(row: Row, figure: Figure[RunInfo], most: int = sys.maxsize) -> s
 
 def grouped(column: Column[RunInfo], shown: Sequence[ListRow], most: int = MOST_CELLS) -> Column[ListRow]:
     """Returns a column for a list with groups: of results what `came_to` says, of keys their range."""
-    found: dict[RunDir | str, str] = {}
+    cells: dict[RunDir | str, str] = {}
     is_tree, groups = column.name == STATE, [row.id for row in shown if row.group is not None]
     # All of them would be what a long list costs.
     measured = {*groups[:MEASURED]}
@@ -327,9 +325,9 @@ def grouped(column: Column[RunInfo], shown: Sequence[ListRow], most: int = MOST_
     def text(row: ListRow) -> str:
         if row.group is None:
             return column.cell(row.infos[0])
-        if row.id not in found:
-            found[row.id] = group_cell(column, row.group, most)
-        return found[row.id]
+        if row.id not in cells:
+            cells[row.id] = group_cell(column, row.group, most)
+        return cells[row.id]
 
     def branch(row: ListRow) -> str:
         sign = INDENT if row.group is None else OPEN if row.is_open else CLOSED
@@ -374,13 +372,13 @@ def value_range(infos: Sequence[RunInfo], column: Column[RunInfo]) -> str:
     by_key = {column.key(info): info for info in infos}
     if len(by_key) == 1:
         return column.cell(infos[0])
-    known = [key for key in by_key if key is not None]
-    if all(isinstance(key, int | float) or (isinstance(key, tuple) and key[0] == 0) for key in known):
-        least, most = column.cell(by_key[min(known)]), column.cell(by_key[max(known)])
+    keys = [key for key in by_key if key is not None]
+    if all(isinstance(key, int | float) or (isinstance(key, tuple) and key[0] == 0) for key in keys):
+        least, most = column.cell(by_key[min(keys)]), column.cell(by_key[max(keys)])
         if least == most or len(f"{least}–{most}") <= MOST_TEXT:
             return least if least == most else f"{least}–{most}"
     cells = list(dict.fromkeys(column.cell(info) for info in by_key.values()))
-    is_text = any(isinstance(key, str) or (isinstance(key, tuple) and key[0] == 1) for key in known)
+    is_text = any(isinstance(key, str) or (isinstance(key, tuple) and key[0] == 1) for key in keys)
     if is_text and len(begin := commonprefix(cells)) >= LEAST_COMMON:  # noqa: RUF071 (of their characters)
         return f"{begin}…"
     text = ", ".join(cell for cell in cells if cell != MISSING)

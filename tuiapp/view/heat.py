@@ -22,6 +22,8 @@ GLYPHS = ".:-=+*#%@"
 LEVELS = len(GLYPHS)
 EMPTY, BROKEN = -1, LEVELS
 """Levels of a cell without a value, and of one whose value was not finite."""
+CELL_GLYPHS = f"{GLYPHS}✕ "
+"""Glyphs of a cell by its level, those two included."""
 
 LEAST_MEMBERS = 5
 """Ranks or devices from which on there are heat maps: fewer are lines."""
@@ -107,8 +109,8 @@ def _thinned(places: list[int], most: int) -> list[int]:
 def _row(members: Sequence[Member], values: Floats, places: range, called: str) -> Row:
     inside = [members[place] for place in places]
     first, last = inside[0], inside[-1]
-    culprits = [place for place in places if members[place].condition is not None]
-    culprit = max(culprits, key=lambda place: _weight(members[place]), default=None)
+    conditions = {place: condition for place in places if (condition := members[place].condition) is not None}
+    culprit = max(conditions, key=lambda place: conditions[place].severity == "error", default=None)
     if len(inside) == 1:
         label = first.label
     elif first.node is not None and (first.node != last.node or len(inside) == _on_node(members, first.node)):
@@ -129,10 +131,6 @@ def _row(members: Sequence[Member], values: Floats, places: range, called: str) 
 
 def _on_node(members: Sequence[Member], node: int) -> int:
     return sum(member.node == node for member in members)
-
-
-def _weight(member: Member) -> bool:
-    return member.condition is not None and member.condition.severity == "error"
 
 
 def mean(values: Floats) -> Floats:
@@ -165,8 +163,8 @@ def levels(values: Floats, low: float, high: float) -> NDArray[np.int16]:
     """Returns each value's level on a scale, the ends of which stand for all beyond them."""
     scaled = np.clip((values - low) / ((high - low) or 1.0) * LEVELS, 0, LEVELS - 1)
     known = np.where(np.isnan(scaled), EMPTY, scaled)
-    found: NDArray[np.int16] = np.where(np.isinf(values), BROKEN, np.floor(known)).astype(np.int16)
-    return found
+    of_values: NDArray[np.int16] = np.where(np.isinf(values), BROKEN, np.floor(known)).astype(np.int16)
+    return of_values
 
 
 def scale(heat: Heat, low: float, high: float, *, log: bool = False) -> Line:
@@ -182,15 +180,11 @@ def heat_lines(title: str, heat: Heat, ends: tuple[float, float], high: int = 1)
     for row in heat.rows:
         mark = Span(row.condition.symbol, row.condition.severity) if row.condition else Span("│", "muted")
         spans = [
-            Span(_glyph(level) * len(list(cells)), Shade(level) if 0 <= level < LEVELS else "muted")
+            Span(CELL_GLYPHS[level] * len(list(cells)), Shade(level) if 0 <= level < LEVELS else "muted")
             for level, cells in groupby(levels(row.values, *ends).tolist())
         ]
         label = f"{row.label:>{LABEL_CELLS}}"
         lines.append(line(Span(label, row.condition.severity if row.condition else ""), mark, *spans))
         blank = Span(f"{'':{LABEL_CELLS}}│", "muted")
-        lines += [line(blank, *(spans if place < APART - 1 else ())) for place in range(1, high)]
+        lines += [line(blank, *(spans if number < APART - 1 else ())) for number in range(1, high)]
     return lines
-
-
-def _glyph(level: int) -> str:
-    return " " if level == EMPTY else "✕" if level == BROKEN else GLYPHS[level]

@@ -6,7 +6,7 @@ import os
 import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,7 +26,7 @@ LEAST_WIDTH, LEAST_HEIGHT = 16, 8
 """Cells of one of several pictures."""
 GAP = 2
 MOST_CAPTION = 3
-"""Lines."""
+"""Most lines of a caption."""
 BELOW = 3
 """Lines for a picture's name, a caption, and the space to the next."""
 
@@ -39,22 +39,23 @@ def draw(directory: Path, items: Sequence[Media], width: int, height: int, *, na
     Each has its caption under it and, if it is `named`, its name and step.
     """
     rows: list[Row] = []
-    images = [one for one in items if one.kind == "image"]
-    found = [_read(directory, image.file) for image in images]
-    across = _across([one.shape[:2] for one in found if isinstance(one, np.ndarray)], len(images), width, height)
+    images = [item for item in items if item.kind == "image"]
+    pictures = [_read(directory, image.file) for image in images]
+    shapes = [picture.shape[:2] for picture in pictures if isinstance(picture, np.ndarray)]
+    across = _across(shapes, len(images), width, height)
     wide = (width - GAP * (across - 1)) // across
     high = _height(len(images), across, height)
     for start in range(0, len(images), across):
         tiles = []
-        for one, pixels in zip(images[start : start + across], found[start : start + across], strict=True):
-            tile = half_blocks(fit(pixels, wide, 2 * high)) if not isinstance(pixels, str) else _written(pixels, wide)
-            tiles.append([*tile, *_caption(one, wide, named)])
-        for line in range(max(map(len, tiles))):
-            parts = [_padded(tile[line] if line < len(tile) else [], wide) for tile in tiles]
-            rows.append([segment for part in parts for segment in (*part, Segment(" " * GAP))])
+        for image, pixels in zip(images[start : start + across], pictures[start : start + across], strict=True):
+            tile = _written(pixels, wide) if isinstance(pixels, str) else half_blocks(fit(pixels, wide, 2 * high))
+            tiles.append([*tile, *_caption(image, wide, named)])
+        for parts in zip_longest(*tiles, fillvalue=list[Segment]()):
+            padded = [Segment.adjust_line_length(part, wide, Style.null()) for part in parts]
+            rows.append([segment for part in padded for segment in (*part, Segment(" " * GAP))])
         rows.append([])
-    for one in (one for one in items if one.kind == "text"):
-        rows += [*_caption(one, width, named), *_written(_text(directory, one.file), width), []]
+    for text in (item for item in items if item.kind == "text"):
+        rows += [*_caption(text, width, named), *_written(_text(directory, text.file), width), []]
     return rows[:-1]
 
 
@@ -87,7 +88,7 @@ def fit(pixels: Pixels, width: int, height: int) -> Pixels:
 
 
 def _across(shapes: Sequence[tuple[int, ...]], count: int, width: int, height: int) -> int:
-    """How many pictures stand side by side so that they are the largest."""
+    """Returns how many pictures stand side by side so that they are the largest."""
 
     def size(across: int) -> float:
         wide, high = (width - GAP * (across - 1)) // across, _height(count, across, height)
@@ -98,25 +99,20 @@ def _across(shapes: Sequence[tuple[int, ...]], count: int, width: int, height: i
 
 
 def _height(count: int, across: int, height: int) -> int:
-    """Lines of a picture, of so many."""
+    """Returns the lines that each of `count` pictures has."""
     return max(LEAST_HEIGHT, height // max(1, -(-count // across)) - BELOW)
 
 
-def _caption(one: Media, width: int, named: bool) -> list[Row]:
-    rank = f"  rank {one.rank}" if one.rank else ""
-    words = [Segment(sanitize(one.name), Style(bold=True)), Segment(f"  step {one.step:,}{rank}")]
-    return [*([words] if named else []), *_written(one.caption, width)[:MOST_CAPTION]]
+def _caption(item: Media, width: int, named: bool) -> list[Row]:
+    rank = f"  rank {item.rank}" if item.rank else ""
+    title = [Segment(sanitize(item.name), Style(bold=True)), Segment(f"  step {item.step:,}{rank}")]
+    return [*([title] if named else []), *_written(item.caption, width)[:MOST_CAPTION]]
 
 
 def _written(text: str, width: int) -> list[Row]:
-    """A text's lines, those that are too long on several."""
+    """Returns a text's lines, those that are too long on several."""
     lines = (part for line in sanitize_lines(text) for part in textwrap.wrap(line, width) or [""])
     return [[Segment(line)] for line in lines]
-
-
-def _padded(row: Row, width: int) -> Row:
-    """Cuts or extends a line."""
-    return Segment.adjust_line_length(row, width, Style.null())
 
 
 def _text(directory: Path, file: str) -> str:
@@ -127,10 +123,10 @@ def _text(directory: Path, file: str) -> str:
 
 
 def _read(directory: Path, file: str) -> Pixels | str:
-    """A picture's pixels, or why there are none."""
+    """Returns a picture's pixels, or why there are none."""
     try:
-        found = os.stat(directory / Path(file).name)
-        return _decoded(directory, file, found.st_mtime_ns, found.st_size)
+        status = os.stat(directory / Path(file).name)
+        return _decoded(directory, file, status.st_mtime_ns, status.st_size)
     except ValueError as error:
         return str(error)
     except OSError:

@@ -27,7 +27,7 @@ from tuiapp.trainers.state.text import (
 from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
 from tuiapp.view.devices.view import GpuView, device_places, letter_span
 from tuiapp.view.heat import LABEL_CELLS, LEAST_MEMBERS, Member, heat_lines, heat_of, in_cells
-from tuiapp.view.table import Column, given, in_order
+from tuiapp.view.table import Column, in_order, or_missing
 
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "last report", "loss"]
 
@@ -210,8 +210,8 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
     Column("rank", 4, lambda row: str(row.rank.rank)),
     Column("device", 8, lambda row: row.device, left=True, most=14),
     Column("host", 8, lambda row: row.device, left=True, most=14),
-    Column("pid", 7, lambda row: given(row.rank.pid), known=lambda row: row.rank.pid is not None),
-    Column("step", 7, lambda row: given(row.rank.step or None, "{:,}".format)),
+    Column("pid", 7, lambda row: or_missing(row.rank.pid), known=lambda row: row.rank.pid is not None),
+    Column("step", 7, lambda row: or_missing(row.rank.step or None, "{:,}".format)),
     Column(
         *("loss", 7, _loss),
         known=lambda row: row.has_loss,
@@ -223,7 +223,7 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
         known=lambda row: row.rank.pace.examples_per_second is not None,
     ),
     Column("step time", 9, lambda row: format_seconds(row.pace.seconds_per_step), known=_has_pace),
-    Column("skew", 6, lambda row: given(row.skew, _skew), known=_has_pace, key=lambda row: row.skew, falls=True),
+    Column("skew", 6, lambda row: or_missing(row.skew, _skew), known=_has_pace, key=lambda row: row.skew, falls=True),
     Column(
         *("behind", 6, lambda row: f"{row.behind:,}" if row.rank.step else MISSING),
         key=lambda row: row.behind,
@@ -233,9 +233,9 @@ _COLUMNS: tuple[Column[RankRow], ...] = (
     Column("last report", 11, lambda row: format_duration(row.silent_s), key=lambda row: row.silent_s, falls=True),
     Column("state", 15, lambda row: str(row.condition), left=True, most=24),
     Column("network/s", 13, lambda row: row.network, left=True),
-    Column("cores", 6, lambda row: given(row.cpu_percent, cores), known=_is_sampled),
+    Column("cores", 6, lambda row: or_missing(row.cpu_percent, cores), known=_is_sampled),
     Column("memory", 8, lambda row: format_bytes(row.memory_bytes), known=_is_sampled),
-    Column("threads", 7, lambda row: given(row.rank.process and row.rank.process.threads), known=_is_sampled),
+    Column("threads", 7, lambda row: or_missing(row.rank.process and row.rank.process.threads), known=_is_sampled),
 )
 
 

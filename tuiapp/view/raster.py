@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuiapp.trainers.state.series import Floats
 from tuiapp.view.chart import BAND, Chart, Curve
-from tuiapp.view.heat import APART, BROKEN, EMPTY, GLYPHS, Heat, levels
+from tuiapp.view.heat import APART, BROKEN, CELL_GLYPHS, EMPTY, Heat, levels
 
 EVALUATION_CELLS = 3  # least distance between two evaluation marks
 MARK = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))  # dots of a mark, down and across
@@ -18,6 +18,8 @@ HEAT = 1000  # ink of the least level of a heat map; the next ones follow
 RAW = -100  # ink of the curve with palette index 0 before it was smoothed; that of index 1 is one less
 DASH_CELLS = 2  # length in which curves that coincide take turns
 TOLERANCE = 0.01  # of a dot
+QUARTER = np.uint8(0x05)  # bits of a cell's dots in every second row and column: areas, beneath which lines are seen
+DOTTED = np.uint8(0x47)  # bits of its dots in every second column
 _DOTS = np.array(
     [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], np.uint8
 )  # Unicode's bit of each dot in a cell
@@ -39,34 +41,21 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
     bits = np.zeros((rows, columns), np.uint8)
     inks = np.full((rows, columns), NONE, np.int16)
     height = 4 * rows
-    if chart.band is not None:
-        top, bottom = _spans(chart.band, chart, height)
-        filled = _between(top, bottom, height)
-        # A quarter of the dots: lines drawn over it can be distinguished without colour.
-        filled[1::2] = filled[:, 1::2] = False
-        bits = _pack(filled, rows, columns)
-        inks[bits > 0] = BAND
-    for curve in chart.bands:
-        filled = _between(*_spans(curve, chart, height), height)
-        filled[1::2] = filled[:, 1::2] = False
-        drawn = _pack(filled, rows, columns)
-        inks[drawn > 0] = RAW - curve.color
+
+    def filled(curve: Curve) -> NDArray[np.uint8]:
+        return _pack(_between(*_spans(curve, chart, height), height), rows, columns)
+
+    areas = [(chart.band, BAND)] if chart.band is not None else []
+    for curve, ink in [*areas, *((curve, RAW - curve.color) for curve in chart.bands)]:
+        drawn = filled(curve) & QUARTER
+        inks[drawn > 0] = ink
         bits |= drawn
     for curve in chart.raw:
-        filled = _between(*_spans(curve, chart, height), height)
-        # Dotted, as the band.
-        filled[:, 1::2] = False
-        drawn = _pack(filled, rows, columns)
+        drawn = filled(curve) & DOTTED
         here = drawn > 0
         bits[here], inks[here] = drawn[here], RAW - curve.color
-    lines = _lines(chart)
-    if lines:
-        _draw_lines(
-            bits,
-            inks,
-            [_pack(_between(*_spans(curve, chart, height), height), rows, columns) for curve, _ in lines],
-            [ink for _, ink in lines],
-        )
+    if lines := _lines(chart):
+        _draw_lines(bits, inks, [filled(curve) for curve, _ in lines], [ink for _, ink in lines])
     _mark_evaluations(bits, inks, chart)
     characters = np.where(bits > 0, bits + np.uint32(0x2800), np.uint32(ord(" "))).astype(np.uint32)
     if cursor is not None and 0 <= cursor < columns:
@@ -75,9 +64,11 @@ def rasterize(chart: Chart, columns: int, rows: int, cursor: int | None = None) 
     if len(chart.curves) > 1:
         _label(characters, inks, chart)
     _mark(characters, inks, chart)
-    for place, row in ((0, rows - 1), (1, 0)):
-        if chart.clipped[place] is not None:
-            _mark_clipped(characters[row], inks[row], chart, above=bool(place))
+    below, above = chart.clipped
+    if below is not None:
+        _mark_clipped(characters[-1], inks[-1], chart, above=False)
+    if above is not None:
+        _mark_clipped(characters[0], inks[0], chart, above=True)
     return Cells(characters, inks)
 
 
@@ -90,21 +81,21 @@ def first_lines(heat: Heat, lines: int) -> list[int]:
 def _rasterize_heat(heat: Heat, chart: Chart, columns: int, rows: int, cursor: int | None) -> Cells:
     starts = first_lines(heat, rows)
     values = np.full((len(heat.rows), columns), np.nan)
-    for row, each in zip(values, heat.rows, strict=True):
-        row[: len(each.values)] = each.values[:columns]
+    for of_row, row in zip(values, heat.rows, strict=True):
+        of_row[: len(row.values)] = row.values[:columns]
     drawn = np.full((rows, columns), EMPTY, np.int16)
     drawn[starts[0] :] = np.repeat(levels(values, *chart.y_range), np.diff(starts), axis=0)
     if starts[1] - starts[0] >= APART:
         drawn[np.array(starts[1:]) - 1] = EMPTY
-    characters = np.array([ord(each) for each in (*GLYPHS, "✕", " ")], np.uint32)[drawn]
+    characters = np.array(list(map(ord, CELL_GLYPHS)), np.uint32)[drawn]
     inks = np.where(drawn == EMPTY, NONE, np.where(drawn == BROKEN, GAP, drawn + HEAT)).astype(np.int16)
     if cursor is not None and 0 <= cursor < columns and starts[0] < rows:
         characters[:, cursor], inks[:, cursor] = ord("│"), CURSOR
         for line, value in zip(starts, values[:, cursor].tolist(), strict=False):
             text = heat.words(value, log=chart.log)
             start = cursor + 1 if cursor + len(text) < columns else max(0, cursor - len(text))
-            place = slice(start, start + len(text))
-            characters[line, place], inks[line, place] = list(map(ord, text[: columns - start])), CURSOR
+            cells = slice(start, start + len(text))
+            characters[line, cells], inks[line, cells] = list(map(ord, text[: columns - start])), CURSOR
     return Cells(characters, inks)
 
 
@@ -115,17 +106,17 @@ def _lines(chart: Chart) -> list[tuple[Curve, int]]:
 
 
 def _draw_lines(
-    bits: NDArray[np.uint8], inks: NDArray[np.int16], lines: list[NDArray[np.uint8]], own: list[int]
+    bits: NDArray[np.uint8], inks: NDArray[np.int16], lines: list[NDArray[np.uint8]], line_inks: list[int]
 ) -> None:
     """Draws lines over what is there; those that share cells have them in turns, as dashes of each."""
     drawn = np.stack(lines)
     here = drawn > 0
-    place = here.cumsum(axis=0, dtype=np.uint8)
+    number = here.cumsum(axis=0, dtype=np.uint8)
     dash = (np.arange(bits.shape[1]) // DASH_CELLS).astype(np.uint8)
-    turn = dash % np.maximum(place[-1], 1) + 1
-    np.copyto(bits, np.bitwise_or.reduce(drawn), where=place[-1] > 0)
-    for ink, mine in zip(own, here & (place == turn), strict=True):
-        inks[mine] = ink
+    turn = dash % np.maximum(number[-1], 1) + 1
+    np.copyto(bits, np.bitwise_or.reduce(drawn), where=number[-1] > 0)
+    for ink, cells in zip(line_inks, here & (number == turn), strict=True):
+        inks[cells] = ink
 
 
 def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
@@ -140,10 +131,10 @@ def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart
         # Lines that end at the same place have their names side by side.
         while column < columns and characters[row, column] != ord(" "):
             column += 1
-        place = slice(column, column + len(curve.label))
-        if 0 <= row < rows and place.stop <= columns:
-            characters[row, place] = [ord(letter) for letter in curve.label]
-            inks[row, place] = curve.color
+        cells = slice(column, column + len(curve.label))
+        if 0 <= row < rows and cells.stop <= columns:
+            characters[row, cells] = [ord(letter) for letter in curve.label]
+            inks[row, cells] = curve.color
 
 
 def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: Chart) -> None:
@@ -171,13 +162,13 @@ def _mark_evaluations(bits: NDArray[np.uint8], inks: NDArray[np.int16], chart: C
 def _mark(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart) -> None:
     rows, columns = characters.shape
     low, high = chart.y_range
-    for place, y, character, color in chart.marks:
+    for dot, y, character, color in chart.marks:
         row = round((high - y) / (high - low) * (4 * rows - 1)) // 4
-        if 0 <= row < rows and 0 <= place // 2 < columns:
-            characters[row, place // 2], inks[row, place // 2] = ord(character), color
-    for place in chart.gaps:
-        if place // 2 < columns:
-            characters[0, place // 2], inks[0, place // 2] = ord("✕"), GAP
+        if 0 <= row < rows and 0 <= dot // 2 < columns:
+            characters[row, dot // 2], inks[row, dot // 2] = ord(character), color
+    for dot in chart.gaps:
+        if dot // 2 < columns:
+            characters[0, dot // 2], inks[0, dot // 2] = ord("✕"), GAP
 
 
 def _mark_clipped(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart, *, above: bool) -> None:
@@ -202,8 +193,8 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
     every = np.arange(len(top))
     inside = (every >= known[0]) & (every <= known[-1])
     apart = np.zeros(len(top), bool)  # columns that are not joined to the previous one
-    for place in np.flatnonzero(curve.breaks > 0):
-        after = int(np.searchsorted(known, place, side="right"))
+    for broken in np.flatnonzero(curve.breaks > 0):
+        after = int(np.searchsorted(known, broken, side="right"))
         start = known[after - 1] + 1 if after else 0
         stop = known[after] if after < len(known) else len(top)
         inside[start:stop] = False

@@ -53,7 +53,7 @@ from tuiapp.view.run_values import (
     value_column,
     value_of,
 )
-from tuiapp.view.table import Column, Figure, in_order, told
+from tuiapp.view.table import Column, Figure, in_order, nonempty
 
 BEST = "best"
 """The column of what runs are best by, where that is not the same for all."""
@@ -85,8 +85,8 @@ def state_name(info: RunInfo) -> str:
 
 def state(info: RunInfo) -> str:
     """Returns the run's state with its sign."""
-    place = f" {info.place}" if info.place else ""
-    return f"{SIGNS[state_name(info)].symbol}{BLEMISH if info.blemishes else ''} {state_name(info)}{place}"
+    in_queue = f" {info.place}" if info.place else ""
+    return f"{SIGNS[state_name(info)].symbol}{BLEMISH if info.blemishes else ''} {state_name(info)}{in_queue}"
 
 
 def devices(info: RunInfo) -> str:
@@ -94,10 +94,6 @@ def devices(info: RunInfo) -> str:
     if info.config is None:
         return MISSING
     return f"{info.config.devices} {'GPU' if info.config.platform == 'cuda' else 'CPU'}"
-
-
-def _device_order(info: RunInfo) -> tuple[int, str] | None:
-    return (info.config.devices, info.config.platform) if info.config else None
 
 
 def dataset(info: RunInfo) -> str:
@@ -125,8 +121,8 @@ def started_at(info: RunInfo) -> float | None:
 
 def progress(info: RunInfo) -> float | None:
     """Returns the share of its steps that a running one has taken; None while not known."""
-    known = info.status == "running" and info.total_steps > 0
-    return min(1.0, info.summary.steps / info.total_steps) if known else None
+    runs = info.status == "running" and info.total_steps > 0
+    return min(1.0, info.summary.steps / info.total_steps) if runs else None
 
 
 def eta(info: RunInfo) -> float | None:
@@ -207,10 +203,6 @@ def _figure(
     return Column(title, width, cell, rank, most=most, name=name, key=key, falls=falls, figure=figure)
 
 
-def _best_loss(info: RunInfo) -> float | None:
-    return info.summary.best_loss
-
-
 def _so_far(info: RunInfo, value: float) -> float | None:
     """Returns a figure of what was done; None of a run that waits for its first attempt, which would lower a mean."""
     return value if value or info.status != "queued" else None
@@ -221,8 +213,8 @@ def state_counts(infos: Iterable[RunInfo], *, in_words: bool = False) -> str:
     counts = Counter(state_name(info) for info in infos)
     states = sorted(counts, key=list(SIGNS).index)
     if in_words or len(counts) == 1:
-        return " · ".join(f"{'' if in_words else SIGNS[one].symbol + ' '}{counts[one]} {one}" for one in states)
-    return "  ".join(f"{SIGNS[one].symbol} {counts[one]}" for one in states)
+        return " · ".join(f"{'' if in_words else SIGNS[name].symbol + ' '}{counts[name]} {name}" for name in states)
+    return "  ".join(f"{SIGNS[name].symbol} {counts[name]}" for name in states)
 
 
 def _bar(infos: Sequence[RunInfo]) -> str:
@@ -234,17 +226,13 @@ def _bar(infos: Sequence[RunInfo]) -> str:
 
 
 def _longest_eta(infos: Sequence[RunInfo]) -> str:
-    known = [seconds for info in infos if (seconds := eta(info)) is not None]
-    return format_duration(max(known)) if known else ""
+    left = [seconds for info in infos if (seconds := eta(info)) is not None]
+    return format_duration(max(left)) if left else ""
 
 
 def _disk(infos: Sequence[RunInfo]) -> str:
-    known = [info.disk_bytes for info in infos if info.disk_bytes is not None]
-    return format_bytes(sum(known)) if known else MISSING
-
-
-def _newest_start(infos: Sequence[RunInfo]) -> str:
-    return started(max(infos, key=lambda info: started_at(info) or 0))
+    sizes = [info.disk_bytes for info in infos if info.disk_bytes is not None]
+    return format_bytes(sum(sizes)) if sizes else MISSING
 
 
 def _while_live(
@@ -261,10 +249,6 @@ def _while_live(
     return Column(title, width, cell, 1, name=name, key=key, together=together, comes=comes, **more)
 
 
-def _is_some_named(infos: Sequence[RunInfo]) -> bool:
-    return any(info.name for info in infos)
-
-
 def _named(info: RunInfo) -> str:
     """Returns a run's name, or else how its id ends."""
     return sanitize(info.name, 100) or f"…{'-'.join(sanitize(_run_id(info)).split('-')[-2:])}"
@@ -274,15 +258,34 @@ _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
     _words("state", 12, 0, state, lambda info: info.status, together=state_counts),
-    _words("name", 10, 1, _named, lambda info: info.name, most=20, comes=_is_some_named),
+    _words(
+        "name", 10, 1, _named, lambda info: info.name, most=20, comes=lambda infos: any(info.name for info in infos)
+    ),
     _words("backend", 12, 4, lambda info: _backend(info) or MISSING, _backend),
     _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
     _words("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
-    Column("devices", 7, devices, 9, name="devices", key=_device_order),
+    Column(
+        "devices",
+        7,
+        devices,
+        9,
+        name="devices",
+        key=lambda info: (info.config.devices, info.config.platform) if info.config else None,
+    ),
     _figure("accuracy", "best acc", 8, 1, lambda info: as_share(info.best_accuracy), _ACCURACY.format, rises=True),
     _figure("loss", _LOSS.label, 7, 6, lambda info: info.summary.loss, _LOSS.format, falls=False),
     _figure("speed", "ex/s", 8, 7, lambda info: info.summary.examples_per_second, _RATE.format, is_relative=True),
-    Column(NEWEST, 12, started, 5, left=True, name=NEWEST, key=started_at, falls=True, together=_newest_start),
+    Column(
+        NEWEST,
+        12,
+        started,
+        5,
+        left=True,
+        name=NEWEST,
+        key=started_at,
+        falls=True,
+        together=lambda infos: started(max(infos, key=lambda info: started_at(info) or 0)),
+    ),
     _figure("steps", "steps", 7, 2, lambda info: _so_far(info, info.summary.steps), format_count, most=11),
     _figure("took", "took", 7, 2, lambda info: _so_far(info, info.summary.seconds), format_duration, is_relative=True),
     _while_live("progress", "progress", BAR_CELLS, _bar, progress, left=True, falls=True),
@@ -291,7 +294,16 @@ COLUMNS = (
         "epoch_time", "s/epoch", 8, 14, lambda info: info.epoch_seconds, format_seconds, falls=False, is_relative=True
     ),
     _figure("epochs_done", "epochs done", 11, 15, lambda info: info.summary.epochs or None, format_count),
-    _figure("best_loss", "best loss", 9, 13, _best_loss, KNOWN[TEST_LOSS].format, falls=False, rises=False),
+    _figure(
+        "best_loss",
+        "best loss",
+        9,
+        13,
+        lambda info: info.summary.best_loss,
+        KNOWN[TEST_LOSS].format,
+        falls=False,
+        rises=False,
+    ),
     Column(
         "journal",
         11,
@@ -357,7 +369,7 @@ def meant(name: str, infos: Sequence[RunInfo]) -> str:
         return CONFIG + name
     if has_value(infos, METRIC + name):
         return METRIC + name
-    return CONFIG + name if any(one in OPTIONS for one in same_names(name)) else ""
+    return CONFIG + name if any(key in OPTIONS for key in same_names(name)) else ""
 
 
 def meant_column(by: str | Column[RunInfo], infos: Sequence[RunInfo]) -> Column[RunInfo]:
@@ -369,16 +381,16 @@ def best_column(objectives: Objectives) -> Column[RunInfo] | None:
     """Returns the column of what runs are best by, where that differs with each one's metric; None without results."""
     if len(distinct := objectives.distinct) < 2:
         return column_of(distinct[0].sort) if distinct else None
-    parts = {one: (number, _with_name(one)) for number, one in enumerate(distinct)}
+    parts = {objective: (number, _with_name(objective)) for number, objective in enumerate(distinct)}
     none: Column[RunInfo] = Column("", 0, lambda info: MISSING)
 
     def part(info: RunInfo) -> tuple[int, Column[RunInfo]]:
-        return parts[own] if (own := objectives.of(info)) else (len(parts), none)
+        return parts[objective] if (objective := objectives.of(info)) else (len(parts), none)
 
     def score(info: RunInfo) -> float | None:
-        own = objectives.of(info)
-        value = own.value(info) if own else None
-        return own.comparable(value) * (1 if own.rises else -1) if own and value is not None else None
+        objective = objectives.of(info)
+        value = objective.value(info) if objective else None
+        return objective.comparable(value) * (1 if objective.rises else -1) if objective and value is not None else None
 
     return Column(
         BEST,
@@ -410,10 +422,10 @@ def _with_name(objective: Objective) -> Column[RunInfo]:
 
 def both_kinds(names: Iterable[str], infos: Sequence[RunInfo]) -> list[str]:
     """Says of names that are those of a key and of a metric which they mean."""
-    asked = [name for name in dict.fromkeys(names) if name not in BY_NAME]
-    both = ambiguous_names(infos) if asked else ()
-    words = "{0} is here the configuration key; the metric is " + METRIC + "{0}"
-    return [words.format(sanitize(name)) for name in asked if name in both]
+    unlisted = [name for name in dict.fromkeys(names) if name not in BY_NAME]
+    both = ambiguous_names(infos) if unlisted else ()
+    text = "{0} is here the configuration key; the metric is " + METRIC + "{0}"
+    return [text.format(sanitize(name)) for name in unlisted if name in both]
 
 
 def columns_of(
@@ -430,31 +442,29 @@ def columns_of(
     The user's own choice counts for more: the columns `added`, and those that are `first`, as what the runs are sorted
     by, are the last to be left out for want of room, and those `removed` do not come in. The state is always there.
     """
-    hidden = {one.name for one in _constant(infos)}
+    hidden = {column.name for column in _constant(infos)}
     hidden |= {column.name for column in COLUMNS if column.comes and not column.comes(infos)}
-    if infos and all(one.config is not None and not BACKENDS[one.config.backend].builtin for one in infos):
+    if infos and all(info.config is not None and not BACKENDS[info.config.backend].builtin for info in infos):
         figures = {column.name: column.figure for column in COLUMNS if column.figure is not None}
         hidden |= {name for name, figure in figures.items() if all(figure.value(info) is None for info in infos)}
     # What runs are best by is shown once.
-    given = {one.name: one for one in first}
-    best = {split(name)[1] for kind, name in map(kind_of, given) if kind in (GREATEST, LEAST)}
-    hidden |= {"accuracy"} if BEST in given or not best.isdisjoint(ACCURACIES) else set()
-    hidden |= {"best_loss"} if BEST in given or not best.isdisjoint(LOSSES) else set()
-    wanted = dict.fromkeys((*given, *added), 1)
+    by_name = {column.name: column for column in first}
+    best = {split(name)[1] for kind, name in map(kind_of, by_name) if kind in (GREATEST, LEAST)}
+    hidden |= {"accuracy"} if BEST in by_name or not best.isdisjoint(ACCURACIES) else set()
+    hidden |= {"best_loss"} if BEST in by_name or not best.isdisjoint(LOSSES) else set()
+    wanted = dict.fromkeys((*by_name, *added), 1)
     apart = keys_apart(infos)
     most_apart = sorted(apart, key=lambda key: -apart[key])[:MOST_DIFFERING]
     ranks = {CONFIG + key: KEYS if key in most_apart else REST for key in apart}
     ranks |= {METRIC + name: METRICS for name in own_metrics(infos) if _varies(infos, METRIC + name)}
-    values = [name for name in (*ranks, *wanted) if name not in BY_NAME]
-    found = {
-        name: replace(given.get(name) or column_of(name), rank=(ranks | wanted)[name]) for name in dict.fromkeys(values)
-    }
+    names = dict.fromkeys(name for name in (*ranks, *wanted) if name not in BY_NAME)
+    values = [replace(by_name.get(name) or column_of(name), rank=(ranks | wanted)[name]) for name in names]
     listed = [replace(column, rank=min(column.rank, wanted.get(column.name, column.rank))) for column in COLUMNS]
     hidden = (hidden | {*removed}) - {STATE, *wanted}
-    shown = [one for one in (*listed, *found.values()) if one.name not in hidden]
-    equal = equal_columns(sorted(shown, key=lambda one: one.rank), infos, wanted)
+    shown = [column for column in (*listed, *values) if column.name not in hidden]
+    equal = equal_columns(sorted(shown, key=lambda column: column.rank), infos, wanted)
     both = ambiguous_names(infos)
-    titled = [_titled(one, both, infos) for one in shown if one.name not in equal]
+    titled = [_titled(column, both, infos) for column in shown if column.name not in equal]
     return sorted(titled, key=_place)
 
 
@@ -470,10 +480,13 @@ def _place(column: Column[RunInfo]) -> int:
 def _titled(column: Column[RunInfo], both: Collection[str], infos: Iterable[RunInfo]) -> Column[RunInfo]:
     """Returns the column of a key or metric with its full name as title where its name means something else, too."""
     kind, name = kind_of(column.name)
-    if kind and (name in both or name in BY_NAME) and kind in (CONFIG, METRIC):
+    if not kind:
+        return column
+    if (name in both or name in BY_NAME) and kind in (CONFIG, METRIC):
         title = sanitize(column.name, MOST_TITLE)
         column = replace(column, title=title, width=max(column.width, len(title)), most=max(column.most, len(title)))
-    return replace(column, left=_is_text(infos, column.name)) if kind else column
+    values = (value_of(info, column.name) for info in infos)
+    return replace(column, left=isinstance(next((value for value in values if value is not None), None), str))
 
 
 def equal_columns(
@@ -484,17 +497,17 @@ def equal_columns(
         return set()
     kept, equal = dict[str, list[Column[RunInfo]]](), set[str]()
     for column in columns:
-        cell = column.cell
         if column.figure is None and not kind_of(column.name)[0]:
             continue
         # Almost all differ in the first row.
-        same = kept.setdefault(cell(infos[0]), [])
+        alike = kept.setdefault(column.cell(infos[0]), [])
         if column.name not in wanted and any(
-            all(cell(info) == one.cell(info) for info in infos) and told([one], infos) for one in same
+            all(column.cell(info) == earlier.cell(info) for info in infos) and nonempty([earlier], infos)
+            for earlier in alike
         ):
             equal.add(column.name)
         else:
-            same.append(column)
+            alike.append(column)
     return equal
 
 
@@ -504,14 +517,9 @@ def _varies(infos: Sequence[RunInfo], name: str) -> bool:
     return len(infos) < 2 or any(value_of(info, name) != first for info in infos)
 
 
-def _is_text(infos: Iterable[RunInfo], name: str) -> bool:
-    values = (value_of(info, name) for info in infos)
-    return isinstance(next((value for value in values if value is not None), None), str)
-
-
 def shared(infos: Sequence[RunInfo]) -> list[str]:
     """Returns what the columns that `columns_of` leaves out say of all these runs."""
-    return [words for one in _constant(infos) if (words := one.cell(infos[0])) != MISSING]
+    return [cell for column in _constant(infos) if (cell := column.cell(infos[0])) != MISSING]
 
 
 def _constant(infos: Sequence[RunInfo]) -> list[Column[RunInfo]]:
@@ -532,7 +540,7 @@ def objectives_words(objectives: Objectives, infos: Iterable[RunInfo]) -> str:
     for info in infos:
         if objective := objectives.of(info):
             of_kind[objective].append(info)
-    return ", ".join(objective_words(*one) for one in of_kind.items())
+    return ", ".join(objective_words(*kind) for kind in of_kind.items())
 
 
 _COMPARABLE = ((dataset, "data set"), (model, "model"))
@@ -558,13 +566,14 @@ def choose(infos: Iterable[RunInfo], text: str) -> list[RunInfo]:
     """
     infos = list(infos)
     words, comparisons = _read_filter(text, infos)
-    found = [info for info in infos if all(_holds(info, comparison) for comparison in comparisons)]
-    return [info for info in found if _has_all(words_of(info), words)] if words else found
+    chosen = [info for info in infos if all(_holds(info, comparison) for comparison in comparisons)]
+    return [info for info in chosen if _has_all(words_of(info), words)] if words else chosen
 
 
 def compared_names(text: str) -> list[str]:
     """Returns the names in a filter's comparisons; not those before `:`, which texts have too."""
-    return [one.name for word in text.split() if (one := Comparison.of(word)) is not None and one.how != ":"]
+    comparisons = filter(None, map(Comparison.of, text.split()))
+    return [comparison.name for comparison in comparisons if comparison.how != ":"]
 
 
 def unknown_names(infos: Sequence[RunInfo], text: str) -> list[str]:
@@ -576,12 +585,12 @@ def unknown_names(infos: Sequence[RunInfo], text: str) -> list[str]:
 def _read_filter(text: str, infos: Sequence[RunInfo]) -> tuple[list[str], list[Comparison]]:
     words, comparisons = list[str](), list[Comparison]()
     for word in text.split():
-        one = Comparison.of(word)
-        name = _name(one.name, infos) if one else ""
-        if one is None or (one.how == ":" and not name):
+        comparison = Comparison.of(word)
+        name = _name(comparison.name, infos) if comparison else ""
+        if comparison is None or (comparison.how == ":" and not name):
             words.append(word.lower())
-        elif one.value:
-            comparisons.append(replace(one, name=name))
+        elif comparison.value:
+            comparisons.append(replace(comparison, name=name))
     return words, comparisons
 
 
@@ -597,16 +606,15 @@ def _name(name: str, infos: Sequence[RunInfo]) -> str:
     return full if any(listed_value(info, full) is not None for info in infos) else ""
 
 
-def _holds(info: RunInfo, one: Comparison) -> bool:
-    if one.name == TAG:
-        has = one.value.lower() in {tag.lower() for tag in info.about.tags}
-        return has if one.how in (":", "=") else one.how == "!=" and not has
-    if one.name == KIND:
-        has = any(one.value.lower() in (blemish.kind, "any") for blemish in info.blemishes)
-        return has if one.how in (":", "=") else one.how == "!=" and not has
-    if one.name == STATE and one.how in (":", "="):
-        return one.value.lower() in (info.status, state_name(info))
-    return one.holds(listed_value(info, one.name))
+def _holds(info: RunInfo, comparison: Comparison) -> bool:
+    name, how, value = comparison.name, comparison.how, comparison.value.lower()
+    if name in (TAG, KIND):
+        kinds = (kind for blemish in info.blemishes for kind in (blemish.kind, "any"))
+        has = value in {*(tag.lower() for tag in info.about.tags)} if name == TAG else value in kinds
+        return has if how in (":", "=") else how == "!=" and not has
+    if name == STATE and how in (":", "="):
+        return value in (info.status, state_name(info))
+    return comparison.holds(listed_value(info, name))
 
 
 def listed_value(info: RunInfo, name: str) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ CONFIG, METRIC, GREATEST, LEAST = KINDS = ("config.", "metric.", "max.", "min.")
 """What full names begin with."""
 
 MOST_DIFFERING = 6
-"""Keys in which the listed runs differ."""
+"""Most keys in which runs differ that are shown."""
 
 MAX_ENVIRONMENT_BYTES = 1 << 20
 
@@ -55,13 +56,13 @@ KEPT_TEXTS = 1024
 """Texts of a key's column that are cached: lists are drawn anew with each key that is pressed."""
 
 SHORT = {"best test/accuracy": "best acc", "best test/loss": "best loss"}
-"""Titles of columns."""
+"""Title of a metric's column → the shorter one that it has."""
 
 MOST_CELLS = 18
 """Most cells of a key's column."""
 
 MOST_ASKED = 100
-"""Runs that are looked at for the metrics that they report."""
+"""Most runs that are looked at for the metrics that they report."""
 
 
 @cache
@@ -78,22 +79,23 @@ def own_values(info: RunInfo) -> Mapping[str, object]:
     config, said = info.config, mask_values(info.facts.config)
     if config is None or not (config.values or (config.arguments and not said)):
         return said
-    return {**_given(config.values, "" if said else config.arguments), **said}
+    return {**_read_values(config.values, "" if said else config.arguments), **said}
 
 
 @lru_cache(KEPT_TEXTS)
-def _given(values: str, arguments: str) -> dict[str, object]:
-    found: dict[str, object] = {}
+def _read_values(values: str, arguments: str) -> dict[str, object]:
+    """Returns what a script was given by name, in values and in arguments; what cannot be read is left out."""
+    read: dict[str, object] = {}
     with contextlib.suppress(ValueError):
         words = split_words(arguments)
         for word, following in zip(words, [*words[1:], "--"], strict=True):
             name, equals, value = word.removeprefix("--").partition("=")
             if word.startswith("--") and name and "{" not in word + following:
                 text = value if equals else "true" if following.startswith("--") else following
-                found[name.replace("-", "_")] = as_value(text)
+                read[name.replace("-", "_")] = as_value(text)
     with contextlib.suppress(ValueError):
-        found.update(read_values(values))
-    return mask_values(found)
+        read.update(read_values(values))
+    return mask_values(read)
 
 
 def default_keys(info: RunInfo) -> frozenset[str]:
@@ -131,29 +133,29 @@ def known_value(info: RunInfo, name: str) -> object:
     """Returns one of `known_values`, by its name or another that means the same; None for none."""
     if name == GROUP and info.about.group:
         return info.about.group
-    config, own = info.config, own_values(info)
+    config, of_script = info.config, own_values(info)
     keys = _keys_of(config.backend) if config else {}
-    for one in same_names(name):
-        value = own.get(one)
-        if value is None and one in keys:
-            value = mask_values({one: getattr(config, one)})[one]
+    for key in same_names(name):
+        value = of_script.get(key)
+        if value is None and key in keys:
+            value = mask_values({key: getattr(config, key)})[key]
         if value is not None:
             return value
     return None
 
 
 def kind_of(name: str) -> tuple[str, str]:
-    """Returns what a full name begins with, and the rest; "" and the name if it is none."""
+    """Returns what a full name begins with, and the name after it; "" and the name if it is no full one."""
     kind = next((kind for kind in KINDS if name.startswith(kind) and name != kind), "")
     return kind, name.removeprefix(kind)
 
 
 def value_of(info: RunInfo, name: str) -> object:
     """Returns a run's value by its full name, masked; None if it has none."""
-    kind, rest = kind_of(name)
+    kind, bare = kind_of(name)
     if kind in (GREATEST, LEAST):
-        return Objective(rest, kind == GREATEST).value(info)
-    return known_value(info, rest) if kind == CONFIG else mask_values({rest: result_value(info, rest)})[rest]
+        return Objective(bare, kind == GREATEST).value(info)
+    return known_value(info, bare) if kind == CONFIG else mask_values({bare: result_value(info, bare)})[bare]
 
 
 def has_value(infos: Iterable[RunInfo], name: str) -> bool:
@@ -163,25 +165,21 @@ def has_value(infos: Iterable[RunInfo], name: str) -> bool:
 
 def ambiguous_names(infos: Iterable[RunInfo]) -> frozenset[str]:
     """Returns the names of metrics by which configuration keys are called, too."""
-    asked = [*islice(infos, MOST_ASKED)]
-    keys = {key for info in asked for key in known_values(info)}
-    metrics = {name for info in asked for name in result_values(info)}
+    some = [*islice(infos, MOST_ASKED)]
+    keys = {key for info in some for key in known_values(info)}
+    metrics = {name for info in some for name in result_values(info)}
     return frozenset(name for name in metrics if not keys.isdisjoint(same_names(name)))
 
 
 def names_of(infos: Iterable[RunInfo]) -> list[str]:
     """Returns the names of all values that some run has, in the order in which the runs have them."""
-    names: dict[str, None] = {}
-    for info in infos:
-        names.update(dict.fromkeys(known_values(info)))
-        names.update(dict.fromkeys(result_values(info)))
-    return list(names)
+    return list(dict.fromkeys(name for info in infos for name in (*known_values(info), *result_values(info))))
 
 
 def value_column(name: str, rank: int = 0) -> Column[RunInfo]:
     """Returns the column of a value by its full name: numbers in their order, then texts in theirs."""
-    kind, rest = kind_of(name)
-    return metric_column(rest, kind, rank) if kind and kind != CONFIG else key_column(rest, rank)
+    kind, bare = kind_of(name)
+    return metric_column(bare, kind, rank) if kind and kind != CONFIG else key_column(bare, rank)
 
 
 @lru_cache(1024)
@@ -192,12 +190,12 @@ def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInf
     words: Callable[[float | None], str] = format_accuracy if split(name)[1] in ACCURACIES else metric(name).format
 
     def cell(info: RunInfo) -> str:
-        found = value_of(info, full)
-        return words(found) if isinstance(found, int | float) else sanitize(value_text(found), 80)
+        value = value_of(info, full)
+        return words(value) if isinstance(value, int | float) else sanitize(value_text(value), 80)
 
     def number(info: RunInfo) -> float | None:
-        found = value_of(info, full)
-        return best.comparable(float(found)) if is_number(found) and math.isfinite(found) else None
+        value = value_of(info, full)
+        return best.comparable(float(value)) if is_number(value) and math.isfinite(value) else None
 
     title = name if kind == METRIC else f"{'best' if best.rises == rises else kind.rstrip('.')} {name}"
     title = sanitize(SHORT.get(title, title), MOST_CELLS)
@@ -208,7 +206,7 @@ def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInf
         rank,
         most=MOST_CELLS,
         name=full,
-        key=lambda info: sort_key(found if (found := number(info)) is not None else value_of(info, full)),
+        key=lambda info: sort_key(value_of(info, full) if (value := number(info)) is None else value),
         falls=rises if kind == METRIC else best.rises,
         figure=Figure(number, words, rises=None if kind == METRIC else best.rises),
     )
@@ -246,8 +244,8 @@ def key_column(name: str, rank: int = 0) -> Column[RunInfo]:
 def gpu_numbers(info: RunInfo) -> str:
     """Returns the numbers of a run's GPUs on its machine, "0,3"; of one whose number is unknown how its id begins."""
     ids = info.config.device_ids if info.config else ()
-    numbers = _numbers_of(info.directory) if any(not one.isdecimal() for one in ids) else {}
-    return sanitize(",".join(numbers.get(one, one[:8]) for one in ids), 80) or MISSING
+    numbers = _numbers_of(info.directory) if any(not gpu.isdecimal() for gpu in ids) else {}
+    return sanitize(",".join(numbers.get(gpu, gpu[:8]) for gpu in ids), 80) or MISSING
 
 
 @lru_cache(KEPT_TEXTS)
@@ -273,7 +271,7 @@ def sort_key(value: object) -> tuple[int, float, str] | None:
 
 
 _PLAIN = re.compile(r"(?!\.{1,2}/)[\w.,:=+@-]{1,24}(?:/[\w.-]{1,24})?")
-"""A word, or a name with an owner as on a hub."""
+"""Matches a word, or a name with an owner as on a hub."""
 
 _ID = re.compile(r"(?:[\w-]+-)?[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{16,}", re.IGNORECASE)
 
@@ -314,22 +312,22 @@ def keys_apart(infos: Sequence[RunInfo]) -> dict[str, int]:
     for info in infos:
         if info.config:
             by_backend.setdefault(info.config.backend, []).append(astuple(info.config))
-    found: dict[str, Counter[object]] = {}
+    counters: dict[str, Counter[object]] = {}
     of_scripts: dict[str, dict[str, object]] = {}
     for backend, configs in by_backend.items():
         used = _keys_of(backend).keys() - OF_EVERY_RUN
         for key, values in zip(RunConfig.__struct_fields__, zip(*configs, strict=True), strict=True):
             if key in used:
                 counted = Counter(values) if len(set(values)) > 1 else Counter({values[0]: len(values)})
-                found.setdefault(key, Counter()).update(counted)
+                counters.setdefault(key, Counter()).update(counted)
     for info in infos:
         for key, value in own_values(info).items():
             text = repr(value)
-            found.setdefault(key, Counter())[text] += 1
+            counters.setdefault(key, Counter())[text] += 1
             of_scripts.setdefault(key, {})[text] = value
     if len(groups := Counter[object](info.about.group for info in infos)) > 1:
-        found[GROUP] = groups
-    apart = {key: counts.total() - max(counts.values()) for key, counts in found.items() if len(counts) > 1}
+        counters[GROUP] = groups
+    apart = {key: counts.total() - max(counts.values()) for key, counts in counters.items() if len(counts) > 1}
     plain = {key for key in apart if _is_plain(key, of_scripts.get(key, {}).values())}
     first = [key for key in OPTIONS if key in plain] + [key for key in apart if key in plain and key not in OPTIONS]
     return {key: apart[key] for key in first}
@@ -348,13 +346,13 @@ def is_constant(infos: Sequence[RunInfo], column: Column[RunInfo]) -> bool:
 _COMPARISON = re.compile(r"([^<>=!:]+)(<=|>=|!=|<|>|=|:)(.*)")
 
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "=": lambda a, b: a == b,
-    ":": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "=": operator.eq,
+    ":": operator.eq,
+    "!=": operator.ne,
 }
 
 
@@ -369,23 +367,23 @@ class Comparison:
     @classmethod
     def of(cls, word: str) -> Comparison | None:
         """Returns what a word of a filter compares; None if it is a word to search for."""
-        found = _COMPARISON.fullmatch(word)
-        return cls(*found.groups()) if found else None
+        match = _COMPARISON.fullmatch(word)
+        return cls(*match.groups()) if match else None
 
-    def holds(self, known: object) -> bool:
+    def holds(self, value: object) -> bool:
         """Whether a run's value compares so; numbers with numbers, texts as a whole whatever the case of letters."""
-        if known is None:
+        if value is None:
             return False
         try:
             number = float(self.value)
         except ValueError:
             number = math.nan
-        if is_number(known) and not math.isnan(number):
-            return _HOLDS[self.how](float(known), number)
-        same = value_text(known).lower() == self.value.lower()
+        if is_number(value) and not math.isnan(number):
+            return _HOLDS[self.how](float(value), number)
+        same = value_text(value).lower() == self.value.lower()
         return same if self.how in ("=", ":") else self.how == "!=" and not same
 
 
-def unknown_name(name: str, known: Iterable[str]) -> str:
+def unknown_name(name: str, names: Iterable[str]) -> str:
     """Says that no listed run has a value of that name."""
-    return f"no run has {sanitize(name)!r}.{suggest(name, known)}"
+    return f"no run has {sanitize(name)!r}.{suggest(name, names)}"

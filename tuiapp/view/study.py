@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,7 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import MISSING, fit, format_duration, format_percent, sanitize
 from tuiapp.view.axes import axis_labels, log_labels
 from tuiapp.view.chart import LEFT_CELLS, Chart, cell_at, frame
-from tuiapp.view.groups import Row, RunGroup, fold, runs_of
+from tuiapp.view.groups import Row, RunGroup, counted_of, fold, runs_of
 from tuiapp.view.run_list import objective_words
 from tuiapp.view.run_values import differing_keys, key_column, known_value
 from tuiapp.view.table import Column
@@ -68,7 +69,7 @@ class StudyState:
 
     name: str
     keys: tuple[str, ...]
-    """Swept ones."""
+    """The swept keys."""
     objective: Objective | None
     trials: tuple[Trial, ...]
     """The best first; then those without a value, by those of their keys."""
@@ -88,7 +89,7 @@ class StudyState:
 
     @property
     def ended_trials(self) -> int:
-        """How many have been made to their end, whatever that was."""
+        """Number of trials that have ended, however they did."""
         return sum(not trial.info.is_live for trial in self.trials)
 
     @property
@@ -148,21 +149,19 @@ def _log_keys(study: Study) -> list[str]:
 
 def _by_factors(keys: Sequence[str], trials: Sequence[Trial]) -> list[str]:
     """Returns the keys whose values are apart more evenly by factors than by differences."""
-    found = []
+    chosen = []
     for key in keys:
         values = sorted({float(value) for trial in trials if is_number(value := trial.values[key]) and value > 0})
         if len(values) >= LEAST_FACTORS and values[-1] >= FACTOR * values[0]:
             gaps = [(b - a, math.log(b / a)) for a, b in pairwise(values)]
-            plain, by_factor = (max(one) / min(one) for one in zip(*gaps, strict=True))
-            found += [key] if by_factor < plain else []
-    return found
+            plain, by_factor = (max(apart) / min(apart) for apart in zip(*gaps, strict=True))
+            chosen += [key] if by_factor < plain else []
+    return chosen
 
 
 def heading(state: StudyState) -> str:
-    """What a study is, and how far it has come."""
-    counts: dict[str, int] = {}
-    for trial in state.trials:
-        counts[trial.state] = counts.get(trial.state, 0) + 1
+    """Says what a study is, and how far it has come."""
+    counts = Counter(trial.state for trial in state.trials)
     states = ", ".join(f"{count} {name}" for name, count in counts.items()) or "no run yet"
     search = state.study.search if state.study else None
     kind = KIND_WORDS.get(state.kind, state.kind)
@@ -175,7 +174,7 @@ def heading(state: StudyState) -> str:
 
 
 def trial_columns(state: StudyState) -> list[Column[Trial]]:
-    """The columns of a study's table."""
+    """Returns the columns of a study's table."""
     shown = metric(state.objective.name) if state.objective else None
 
     def objective(trial: Trial) -> str:
@@ -209,7 +208,7 @@ def ranked_rows(state: StudyState) -> list[Row]:
 
     def standing(row: Row) -> tuple[bool, float]:
         """Sorts rows: those that have completed come first, as no other is the best."""
-        counted = row.counted if isinstance(row, RunGroup) else (row,)
+        counted = counted_of(row)
         spread = Spread.of(map(objective.value, counted))
         is_whole = spread is not None and any(info.status == "completed" for info in counted)
         return not is_whole, math.inf if spread is None else (-spread.mean if objective.rises else spread.mean)
@@ -219,14 +218,14 @@ def ranked_rows(state: StudyState) -> list[Row]:
 
 def points(state: StudyState) -> list[Point]:
     """Returns what trials came to, a point for each row that has a value, the best first."""
-    of, found = {trial.info.directory: trial for trial in state.trials}, []
+    trial_of, drawn = {trial.info.directory: trial for trial in state.trials}, []
     for row in ranked_rows(state):
         parts = [row.counted] if isinstance(row, RunGroup) and row.is_alike else [[info] for info in runs_of(row)]
         for infos in parts:
-            trials = [of[info.directory] for info in infos]
+            trials = [trial_of[info.directory] for info in infos]
             if came_to := [trial.objective for trial in trials if trial.objective is not None]:
-                found.append(Point(trials[0].values, trials[0].state, came_to))
-    return found
+                drawn.append(Point(trials[0].values, trials[0].state, came_to))
+    return drawn
 
 
 def importance_of(state: StudyState) -> dict[str, float]:
@@ -234,8 +233,8 @@ def importance_of(state: StudyState) -> dict[str, float]:
     # Imported late: it brings the launcher.
     from tuiapp.trainers.experiments.sweep import importances
 
-    whole = [point for point in points(state) if point.state == "completed"]
-    trials = [({key: one.values[key] for key in state.drawn_keys}, one.mean) for one in whole]
+    completed = [point for point in points(state) if point.state == "completed"]
+    trials = [({key: point.values[key] for key in state.drawn_keys}, point.mean) for point in completed]
     return importances(trials, bool(state.objective and state.objective.rises), state.log_keys)
 
 
@@ -245,20 +244,20 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     Of trials that differ in their seed alone the mean is drawn, and the range.
     """
     objective = state.objective
-    drawn_points = [one for one in points(state) if one.values.get(key) is not None]
-    known = [(one.values[key], one.mean) for one in drawn_points]
-    if not known or objective is None:
+    drawn_points = [point for point in points(state) if point.values.get(key) is not None]
+    places = [point.values[key] for point in drawn_points]
+    if not places or objective is None:
         return [fit(f"{sanitize(key)}: no trial has a value yet", width).rstrip()]
     columns, unit = max(10, width - LEFT_CELLS - 1), metric(objective.name).unit
-    values = sorted({value for one in drawn_points for value in one.came_to})
+    values = sorted({value for point in drawn_points for value in point.came_to})
     ends = list(dict.fromkeys((values[0], values[-1])))
     # Losses that fall over decades would all lie on the axis.
     tall = values[0] > 0 and values[-1] / values[0] > FAR
     labels = (log_labels if tall else axis_labels)(ends, unit)
-    numbers = [x for x, _ in known if is_number(x)]
-    words = sorted({str(x) for x, _ in known}) if len(numbers) < len(known) else []
+    numbers = [place for place in places if is_number(place)]
+    words = sorted(set(map(str, places))) if len(numbers) < len(places) else []
     log = key in state.log_keys and not words and min(numbers) > 0
-    xs = [float(words.index(str(x))) if words else _at(x, log=log) for x, _ in known]
+    xs = [float(words.index(str(place))) if words else _at(place, log=log) for place in places]
     bottom, top = _at(values[0], log=tall), _at(values[-1], log=tall)
     chart = Chart(
         x_range=(0.0, max(1.0, len(words) - 1.0)) if words else _spread(min(xs), max(xs)),
@@ -269,16 +268,16 @@ def draw_slice(state: StudyState, key: str, width: int, rows: int = ROWS, import
     by_word = [(float(number), fit(sanitize(word), room).strip()) for number, word in enumerate(words)]
     chart.x_ticks = by_word or [(_at(x, log=log), f"{x:.4g}") for x in dict.fromkeys((min(numbers), max(numbers)))]
     drawn = [list(line) for line in frame(chart, columns, rows)]
-    places = [LEFT_CELLS + cell_at(x, chart.x_range, columns) for x in xs]
+    across = [LEFT_CELLS + cell_at(x, chart.x_range, columns) for x in xs]
 
     def row_of(value: float) -> int:
         return rows - 1 - cell_at(_at(value, log=tall), chart.y_range, rows)
 
-    for column, point in zip(places, drawn_points, strict=True):
+    for column, point in zip(across, drawn_points, strict=True):
         for row in range(row_of(max(point.came_to)), row_of(min(point.came_to)) + 1) if len(point.came_to) > 1 else ():
             drawn[row][column] = "│"
-    best = next((one for one in drawn_points if one.state == "completed"), None)
-    for column, point in zip(places, drawn_points, strict=True):
+    best = next((point for point in drawn_points if point.state == "completed"), None)
+    for column, point in zip(across, drawn_points, strict=True):
         row = row_of(point.mean)
         if drawn[row][column] != "★":
             drawn[row][column] = "★" if point is best else "·" if point.state == PRUNED else "●"
@@ -297,21 +296,8 @@ def _at(x: object, *, log: bool) -> float:
     return math.log10(x) if log else float(x)
 
 
-def trial_facts(trial: Trial) -> dict[str, object]:
-    """A trial as JSON has it."""
-    return {
-        "run": trial.info.directory.run_id,
-        "name": trial.info.about.name,
-        "state": trial.state,
-        "objective": trial.objective,
-        "values": trial.values,
-        "steps": trial.info.summary.steps,
-        "seconds": trial.info.summary.seconds,
-    }
-
-
 def study_facts(state: StudyState) -> dict[str, object]:
-    """A study as JSON has it."""
+    """Returns a study as JSON has it."""
     study, search, objective = state.study, state.study and state.study.search, state.objective
     return {
         "study": state.name,
@@ -323,5 +309,16 @@ def study_facts(state: StudyState) -> dict[str, object]:
         "trials_ended": state.ended_trials,
         "ended": state.ended or None,
         "best": state.best.info.directory.run_id if state.best else None,
-        "trials": [trial_facts(trial) for trial in state.trials],
+        "trials": [
+            {
+                "run": trial.info.directory.run_id,
+                "name": trial.info.about.name,
+                "state": trial.state,
+                "objective": trial.objective,
+                "values": trial.values,
+                "steps": trial.info.summary.steps,
+                "seconds": trial.info.summary.seconds,
+            }
+            for trial in state.trials
+        ],
     }

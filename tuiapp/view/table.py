@@ -16,7 +16,7 @@ T = TypeVar("T")
 Row = TypeVar("Row", contravariant=True)
 
 
-def given(value: T | None, words: Callable[[T], str] = str) -> str:
+def or_missing(value: T | None, words: Callable[[T], str] = str) -> str:
     """Returns the words for a value, or the sign for a missing one."""
     return words(value) if value is not None else MISSING
 
@@ -98,7 +98,7 @@ def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
     return replace(column, width=min(column.most, max(column.width, longest)))
 
 
-def told(columns: Iterable[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
+def nonempty(columns: Iterable[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
     """Returns the columns that have text for some row."""
     return [column for column in columns if any(column.cell(row) not in ("", MISSING) for row in rows)]
 

@@ -15,7 +15,7 @@ from tuiapp.trainers.contract.sidecars import About
 from tuiapp.trainers.state.objective import Objective, Spread
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration
-from tuiapp.view.baseline import against
+from tuiapp.view.comparison import against
 from tuiapp.view.groups import (
     ListRow,
     Row,

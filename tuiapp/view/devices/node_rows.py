@@ -18,7 +18,7 @@ from tuiapp.view.devices.host import host_line
 from tuiapp.view.devices.processes import process_rows
 from tuiapp.view.devices.view import GpuView, one_row_each
 from tuiapp.view.rank_list import CONDITIONS
-from tuiapp.view.table import GAP, Column, fitting, sized, told
+from tuiapp.view.table import GAP, Column, fitting, nonempty, sized
 
 
 class _Row(NamedTuple):
@@ -94,7 +94,7 @@ def node_lines(
         _Row(node, of[number], f"{'▾' if number in unfolded else '▸'} {number:<{digits}} {node.host or MISSING}")
         for number, node in state.nodes.items()
     ]
-    known, name = told(_COLUMNS, rows), sized(_NODE, rows)
+    known, name = nonempty(_COLUMNS, rows), sized(_NODE, rows)
     shown = fitting(known, width, rows)
     tells = [one.title for one in known][-1:] != ["state"] or "state" in [one.title for one in shown]
     if not tells:

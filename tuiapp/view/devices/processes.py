@@ -12,7 +12,7 @@ from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import fit, format_bytes, join_words, plural, sanitize, sparkline
 from tuiapp.view.devices.drawing import Line, Role, Span, bar_row, cores, join_fitting, line, pad, rate
 from tuiapp.view.devices.view import LABEL_CELLS, GpuView, device_places, letter_span
-from tuiapp.view.table import GAP, Column, fitting, given, in_order, told
+from tuiapp.view.table import GAP, Column, fitting, in_order, nonempty, or_missing
 
 
 def note_cells(width: int) -> int:
@@ -221,7 +221,7 @@ _COLUMNS: tuple[Column[ProcessRow], ...] = (
     Column(
         "CPU %",
         7,
-        lambda row: given(row.cpu_percent, "{:.0f}".format),
+        lambda row: or_missing(row.cpu_percent, "{:.0f}".format),
         1,
         key=lambda row: row.cpu_percent or 0.0,
         falls=True,
@@ -268,7 +268,7 @@ def _layout(
     rows: Sequence[ProcessRow], width: int, sort: ProcessKey | None
 ) -> tuple[Sequence[Column[ProcessRow]], str, int]:
     """Returns the columns, their heading, and the cells of a command."""
-    shown = fitting(told(_COLUMNS, rows), width - 2 - LEAST_COMMAND_CELLS)
+    shown = fitting(nonempty(_COLUMNS, rows), width - 2 - LEAST_COMMAND_CELLS)
     heading = GAP.join(one.align(f"{one.title} ▾" if one.title == sort else one.title) for one in shown)
     return shown, heading, width - len(heading) - 4
 
