@@ -116,7 +116,7 @@ class Recorder:
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
         self.named.append((step, dict(values)))
 
-    def once(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
+    def send_from_rank0(self, found: Predictions | Replicas | InitialWeights | Alert) -> None:
         match found:
             case Predictions():
                 self.found.append(found)

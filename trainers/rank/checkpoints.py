@@ -47,9 +47,9 @@ from tuiapp.trainers.rank.tensor_files import Tensors, as_float32
 NORMALIZATION_FILE = "normalization.json"
 STATE_FILE = "state.safetensors"
 TRAINED = "trained."
-"""In the state of a run that averages weights, a prefix of those that are trained: its model has the average."""
+"""Prefix, in the state of a run that averages weights, of those that are trained: its model has the average."""
 LOSS_SCALE = "loss_scale."
-"""In the state of a run in float16, a prefix."""
+"""Prefix, in the state of a run in float16, of its loss scale."""
 
 
 class Checkpoints:
@@ -272,7 +272,7 @@ class Patience:
             self.spent += 1
 
     @property
-    def words(self) -> str:
+    def reason(self) -> str:
         """Returns why the training ends early."""
         best = self.best.figure(self._by)
         detail = f": the best was {best:.4g}" if best is not None else ""

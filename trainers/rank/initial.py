@@ -49,7 +49,7 @@ def initial_weights(
         raise ConfigError([Problem("init_from", _nothing_fits(source, arrays, shapes))])
     if source or frozen:
         reshaped = [f"{name} {list(arrays[name].shape)}, here {list(shapes[name])}" for name in arrays.keys() & shapes]
-        report.once(
+        report.send_from_rank0(
             InitialWeights(
                 source=source,
                 arrays=len(shapes),
@@ -63,7 +63,7 @@ def initial_weights(
         )
         if source and (stuck := [name for name in frozen if name not in same]):
             text = f"frozen, but not taken over, so that they stay as the seed has them: {_listed(sorted(stuck))}"
-            report.once(Alert(kind="freeze", text=text))
+            report.send_from_rank0(Alert(kind="freeze", text=text))
     return same
 
 
@@ -113,7 +113,7 @@ def _nothing_fits(source: str, arrays: Mapping[str, npt.NDArray[Any]], shapes: M
 
 
 def _with_shapes(shapes: Mapping[str, Shape]) -> str:
-    """The largest arrays, which are the ones to know a model by."""
+    """Returns the largest arrays, which are the ones to know a model by."""
     return _listed([f"{name} {list(shapes[name])}" for name in sorted(shapes, key=lambda name: -prod(shapes[name]))])
 
 
@@ -123,6 +123,6 @@ def _listed(names: list[str], most: int = LISTED) -> str:
 
 
 def _first(names: Iterable[str]) -> list[str]:
-    """The first of many, and how many more there are."""
+    """Returns the first of many, and how many more there are."""
     every = list(names)
     return every if len(every) <= REPORTED else [*every[:REPORTED], f"{len(every) - REPORTED:,} more"]

@@ -58,13 +58,13 @@ Batch = TypeVar("Batch")
 @dataclass(frozen=True, slots=True)
 class Step:
     number: int
-    """Counted from 1 over the whole run."""
+    """The step's number, counted from 1 over the whole run."""
     batch: Rows
     """The examples of its global batch, int64 [global_batch_size]."""
     rows: Any
     rate: np.float32
     is_first: bool
-    """In this process: report how its arrays are sharded."""
+    """Whether it is this process's first: the backend then reports how its arrays are sharded."""
     waited_s: float
     """Seconds its process waited for the batch."""
     in_flight: InFlight
@@ -93,10 +93,10 @@ class Evaluate:
         for name, value in evaluation.figures.items():
             if not isfinite(value):
                 text = f"{name} of {config.model} is {value} on the test set: it is left out"
-                self.report.once(Alert(kind="metric", step=self.step, text=text))
+                self.report.send_from_rank0(Alert(kind="metric", step=self.step, text=text))
         self.report.evaluation(self.step, evaluation.examples // data.labels, figures, best_by(config))
         samples = task.samples(predictor(), data.labels, config.seed) if predictor and task.samples else []
-        self.report.once(
+        self.report.send_from_rank0(
             Predictions(
                 step=self.step,
                 counts=evaluation.counts,
@@ -205,7 +205,7 @@ def training(
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     if own_of(plan.config.model).loss:
         text = f"training minimizes the loss of {plan.config.model}, not cross entropy"
-        report.once(Alert(kind="loss", severity="info", step=done, text=text))
+        report.send_from_rank0(Alert(kind="loss", severity="info", step=done, text=text))
     in_flight, tracing = InFlight(plan, report, mark, wait, limit), Tracing(plan, report)
     comparison = Comparison(report)
     number, saved = done, -1
@@ -256,7 +256,9 @@ def training(
             yield Save(number, checkpoints)
             saved = number
         if checkpoints.patience.is_over and number < plan.total_steps:
-            report.once(Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.words))
+            report.send_from_rank0(
+                Alert(kind="early-stop", severity="info", step=number, text=checkpoints.patience.reason)
+            )
             break
     tracing.give_up(number)
     yield Export()

@@ -19,10 +19,10 @@ from tuiapp.trainers.contract.events import COMMUNICATION, COPIES, DATA, HOST, K
 from tuiapp.trainers.rank.reporter import Reporter, Span
 
 LARGEST = 10
-"""Operations that are reported."""
+"""Number of operations that are reported."""
 NAME_CHARACTERS = 160
 TRACED_RANKS = 8
-"""So many of a run's processes write a trace: that of each is some megabytes."""
+"""Number of a run's processes that write a trace: each is some megabytes."""
 
 
 class Tracing:
@@ -36,12 +36,12 @@ class Tracing:
         self._since = self._waited_s = 0.0
 
     def due(self, step: int) -> bool:
-        """Whether `change` is to be called before a step, once the steps before it are computed."""
+        """Tells whether `change` is to be called before a step, once the steps before it are computed."""
         self._wanted = self._report.profile_before(step) or self._wanted
         return step == self._end if self._end else bool(self._wanted) and self._has_room(step)
 
     def _has_room(self, step: int) -> bool:
-        """Whether the epoch has as many steps; if not, the next one, of which all are taken if need be."""
+        """Tells whether the epoch has as many steps; if not, the next one, of which all are taken if need be."""
         plan = self._plan
         left = self._left(step)
         return left >= min(self._wanted, plan.steps_per_epoch) or step + left > plan.total_steps
@@ -83,7 +83,7 @@ class Tracing:
         if wanted := self._report.profile_before(last + 1) or self._wanted:
             steps = f"{wanted:,} steps" if wanted > 1 else "1 step"
             text = f"{steps} were to be profiled, and none was: the run ended after step {last:,}"
-            self._report.once(Alert(kind="profile", rank=self._report.rank, step=last, text=text))
+            self._report.send_from_rank0(Alert(kind="profile", rank=self._report.rank, step=last, text=text))
 
     def waited(self, seconds: float) -> None:
         """Adds to the time in which the process waited for a batch."""

@@ -48,22 +48,24 @@ class Comparison:
         """
         names, sums = checksums
         if len(set(models)) > 1 and not self._has_said:
-            self._report.once(Alert(kind="replicas", severity="info", step=step, text=SEVERAL_MODELS))
+            self._report.send_from_rank0(Alert(kind="replicas", severity="info", step=step, text=SEVERAL_MODELS))
             self._has_said = True
         if len(set(models)) == len(sums):
             return
         differing = find_differing(names, sums, parts, models)
-        self._report.once(Replicas(step=step, replicas=len(sums), arrays=len(names), differing=differing))
+        self._report.send_from_rank0(Replicas(step=step, replicas=len(sums), arrays=len(names), differing=differing))
         if differing and differing != self._differing:
             text = self._describe(step, len(sums), differing)
             first = differing[0].rank
-            self._report.once(Alert(kind="replicas", severity="error", rank=first, step=step, text=text))
+            self._report.send_from_rank0(Alert(kind="replicas", severity="error", rank=first, step=step, text=text))
             self._alerted.add(first)
         elif not differing:
             self._equal_at = step
             text = f"all replicas are equal again after step {step:,}"
             for rank in sorted(self._alerted):
-                self._report.once(Alert(kind="replicas", severity="info", rank=rank, step=step, text=text, ended=True))
+                self._report.send_from_rank0(
+                    Alert(kind="replicas", severity="info", rank=rank, step=step, text=text, ended=True)
+                )
             self._alerted.clear()
         self._differing = differing
 
@@ -79,7 +81,7 @@ class Comparison:
 def find_differing(
     names: Sequence[str], sums: npt.NDArray[np.integer], parts: Sequence[int] = (), models: Sequence[int] = ()
 ) -> list[Differing]:
-    """The ranks with another checksum than most, or of equally many than the lowest rank, and the first such array.
+    """Returns replicas that differ from the majority, or on a tie from the lowest rank's, each with its first array.
 
     `sums` is int [ranks, arrays], the names are in the same order. `parts` says of each array in how many parts it is,
     which ranks have in turn: only those with the same part are compared. By default each is whole. `models` tells apart

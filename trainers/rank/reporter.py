@@ -103,9 +103,9 @@ class Reporter:
         self.profiler: Profiler | None = None
         """The framework's, if it has one."""
         self.profiles: Path | None = None
-        """Where traces go."""
+        """Directory of the traces."""
         self.media: MediaFolder | None = None
-        """Where pictures go."""
+        """Folder of the pictures."""
         self._pictures: deque[tuple[str, int, Callable[[], Sequence[Content]]]] = deque()
         self.step_memory: StepMemory | None = None
         """The compiled step's memory, if the framework compiles it."""
@@ -120,7 +120,7 @@ class Reporter:
         self._steps_per_epoch = steps_per_epoch
         self._nan_seen = False
         self.evaluated: tuple[int, Evaluated] | None = None
-        """After which step the model was evaluated last, and what that came to."""
+        """Step after which the model was evaluated last, and the result."""
         self._backlog: deque[Event | StepRecord | Named] = deque()
         self._lost = 0
         self._since = perf_counter()
@@ -150,22 +150,22 @@ class Reporter:
         self._since = perf_counter()
 
     def save_before(self, step: int) -> bool:
-        """Whether to save a checkpoint of the state before this step; all ranks get the same answer.
+        """Tells whether to save a checkpoint of the state before this step; all ranks get the same answer.
 
         Call before `stop_before`: a run that stops saves first.
         """
         return self._gate.saves_before(step)
 
     def save_due(self, step: int) -> bool:
-        """Whether the last checkpoint is long enough ago, after an epoch's last step; all ranks get the same answer."""
+        """Tells whether an epoch's last step is followed by a checkpoint; all ranks get the same answer."""
         return self._gate.due_after(step)
 
     def stop_before(self, step: int) -> bool:
-        """Whether the run stops before this step; all ranks get the same answer for the same step."""
+        """Tells whether the run stops before this step; all ranks get the same answer for the same step."""
         return not self._gate.enter(step)
 
     def profile_before(self, step: int) -> int:
-        """How many steps to profile from this one on, 0 for none; all ranks get the same answer."""
+        """Returns how many steps to profile from this one on, 0 for none; all ranks get the same answer."""
         return self._gate.profiles_before(step)
 
     def step(
@@ -184,14 +184,14 @@ class Reporter:
         `waited_s` seconds the process waited for the step's batch.
         """
         now = perf_counter()
-        self._keep((step, loss, now - self._since, examples, learning_rate, gradient_norm, waited_s))
+        self._enqueue((step, loss, now - self._since, examples, learning_rate, gradient_norm, waited_s))
         self._since = now
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Reports named values of a step, in the framework's type; they must not be changed afterwards."""
-        self._keep(Named(step, dict(values), time(), monotonic()))
+        self._enqueue(Named(step, dict(values), time(), monotonic()))
 
-    def _keep(self, record: StepRecord | Named) -> None:
+    def _enqueue(self, record: StepRecord | Named) -> None:
         if len(self._backlog) < BACKLOG_STEPS:
             self._backlog.append(record)
         else:
@@ -210,8 +210,8 @@ class Reporter:
         if self.rank == 0:
             self.metrics(step, {**named, TEST_EXAMPLES: examples, TEST_SECONDS: seconds})
 
-    def once(self, event: Predictions | Replicas | InitialWeights | Alert) -> None:
-        """Reports what all ranks have found alike; every rank may call this, rank 0's counts."""
+    def send_from_rank0(self, event: Predictions | Replicas | InitialWeights | Alert) -> None:
+        """Sends an event that all ranks have alike; every rank may call this, rank 0's is sent."""
         if self.rank == 0:
             self._backlog.append(event)
 
@@ -396,7 +396,7 @@ class Named(NamedTuple):
 
 
 def _follows(before: StepRecord | Named, item: StepRecord | Named) -> bool:
-    """Whether two records share an event: a gap after lost steps, or other names, starts a new one."""
+    """Tells whether two records share an event: a gap after lost steps, or other names, starts a new one."""
     if isinstance(before, Named) != isinstance(item, Named) or item[0] != before[0] + 1:
         return False
     return not isinstance(item, Named) or item.values.keys() == before[1].keys()

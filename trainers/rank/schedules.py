@@ -18,7 +18,7 @@ DROPS = (0.5, 0.75)
 
 
 def rate_factor(plan: Plan, step: int) -> float:
-    """The factor of the actual learning rate, from 0 to 1, at a step counted from 1.
+    """Returns the factor of the actual learning rate, from 0 to 1, at a step counted from 1.
 
     Rises linearly over `warmup_steps`; then stays at 1 (constant), drops to a tenth after a half and after three
     quarters of the other steps (step; He et al. 2015, arXiv 1512.03385, section 4.2), or falls along half a cosine
@@ -42,7 +42,7 @@ def rate_factor(plan: Plan, step: int) -> float:
 
 
 def one_cycle(step: int, total: int, peak: float) -> float:
-    """Half a cosine from a 25th at the first step to 1 at `peak`, and one down to a ten-thousandth of that at the last.
+    """Rises along half a cosine from 1/25 at the first step to 1 at `peak`, and falls to 1/250,000 at the last.
 
     Steps are counted from 1; the peak may lie between two, but an only step is made at it. Otherwise as PyTorch's
     OneCycleLR has it by default, after Smith and Topin 2018 (arXiv 1708.07120).
@@ -53,10 +53,10 @@ def one_cycle(step: int, total: int, peak: float) -> float:
 
 
 def along_cosine(start: float, end: float, done: float) -> float:
-    """A value on the half cosine between two, `done` being 0 at the start and 1 at the end."""
+    """Returns a value on the half cosine between two, `done` being 0 at the start and 1 at the end."""
     return end + (start - end) * (1 + cos(pi * done)) / 2
 
 
 def learning_rate(plan: Plan, step: int) -> np.float32:
-    """The learning rate of a step, counted from 1; float32, as a compiled step takes it."""
+    """Returns the learning rate of a step, counted from 1; float32, as a compiled step takes it."""
     return np.float32(actual_rate(plan.config) * rate_factor(plan, step))

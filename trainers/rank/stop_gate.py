@@ -40,7 +40,7 @@ class StopGate:
             return True
 
     def saves_before(self, step: int) -> bool:
-        """Like `enter`: whether to save the state before this step; True once per request."""
+        """Waits as `enter` does, and tells whether to save the state before this step; True once per request."""
         self.enter(step)
         with self._changed:
             wanted = step - 1 in self._saves
@@ -48,14 +48,14 @@ class StopGate:
             return wanted
 
     def due_after(self, step: int) -> bool:
-        """Whether to save the state after an epoch that ends with this step; True once per request."""
+        """Tells whether to save the state after an epoch that ends with this step; True once per request."""
         with self._changed:
             past = {due for due in self._due if due < step}
             self._due -= past
             return bool(past)
 
     def profiles_before(self, step: int) -> int:
-        """How many steps to profile from this one on, 0 unless asked for; call after `enter`."""
+        """Returns how many steps to profile from this one on, 0 unless asked for; call after `enter`."""
         with self._changed:
             return self._profiles.pop(step - 1, 0)
 

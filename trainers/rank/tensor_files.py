@@ -45,7 +45,7 @@ class _Entry(msgspec.Struct):
 
 
 def encode(tensors: Tensors) -> Iterator[bytes | memoryview]:
-    """The parts of a file, in their order; raises TypeError for a dtype that is not written here."""
+    """Returns the parts of a file, in their order; raises TypeError for a dtype that is not written here."""
     # Those with the widest numbers first: every array begins at a multiple of its own.
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     header, end = {}, 0
@@ -126,7 +126,7 @@ def _read_header(file: BinaryIO) -> list[tuple[str, np.dtype[Any], list[int]]]:
 
 
 def as_float32(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array of bfloat16, of NumPy's type or `BFLOAT16`, as float32, with the same values; any other as it is."""
+    """Turns an array of bfloat16, of NumPy's type or `BFLOAT16`, into float32 of the same values; leaves others."""
     if array.dtype.kind != "V":
         return array
     # A bfloat16 is the first half of a float32.

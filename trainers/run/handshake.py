@@ -24,7 +24,7 @@ CONNECT_S = 3.0
 MAX_UNAUTHENTICATED = 64
 """The most connections at once that have not yet proved the secret."""
 PATIENCE_S = 1.0
-"""After which a connection that has not proved the secret is closed if there are too many; until then the newest is."""
+"""Age from which, of too many connections that have not proved the secret, the oldest is closed; else the newest."""
 try:
     VERSION = version("tuiapp")
     """Both sides must have the same."""
@@ -49,13 +49,13 @@ class Greeting(msgspec.Struct, frozen=True, kw_only=True):
     proof: str
     host: str
     session: str
-    """Random; the same over all connections of one agent."""
+    """A random name, the same over all connections of one agent."""
     received: int = 0
     """The number of the last message it has."""
     wanted: int = 0
     """The number that its node has in the run, or in the job whose ranks somebody else has started; 0: any."""
     rank: int = -1
-    """One of these ranks."""
+    """One of the ranks that somebody else has started on the node; -1 without."""
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +70,12 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prove(secret: bytes, side: str, *nonces: str) -> str:
-    """What shows that a side knows the secret: HMAC-SHA256 over its name and both sides' nonces, in hexadecimal."""
+    """Proves that a side knows the secret: HMAC-SHA256 over its name and both sides' nonces, in hexadecimal."""
     return hmac.new(secret, "|".join((side, *nonces)).encode(), "sha256").hexdigest()
 
 
 def is_proved(secret: bytes, proof: str, side: str, *nonces: str) -> bool:
-    """Whether a proof is the right one; takes as long for a wrong one."""
+    """Tells whether a proof is the right one; takes as long for a wrong one."""
     return hmac.compare_digest(prove(secret, side, *nonces).encode(), proof.encode(errors="replace"))
 
 

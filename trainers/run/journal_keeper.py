@@ -77,7 +77,7 @@ class JournalKeeper:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether events wait for the disk."""
+        """Tells whether events wait for the disk."""
         return self._writer.blocked is not None
 
     def add(self, event: Event) -> None:
@@ -169,7 +169,7 @@ class StatusWriter:
     def __init__(self, run: RunDir, journal: JournalWriter, state: RunState) -> None:
         self._run, self._journal, self._state = run, journal, state
         self._base: Status | None = None
-        """Has the run's configuration."""
+        """A status that has the run's configuration."""
         self._details = Details()
         self._written_at, self._due = -1, 0.0
 

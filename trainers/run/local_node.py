@@ -53,7 +53,7 @@ from tuiapp.trainers.telemetry.keeper import SamplerKeeper
 _CREDENTIALS = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid (unix(7))."""
 RESAMPLE_S = 1.0
-"""From a rank's connection to sampling its process: others may follow."""
+"""Time from a rank's connection to sampling its process: others may follow."""
 
 
 class StartError(Exception):
@@ -83,7 +83,7 @@ class LocalNode:
         listener: str = "",
     ) -> None:
         self._run, self._plan, self._config, self._token = run, plan, plan.config, token
-        self._reactor, self._sink = reactor, sink
+        self._reactor, self.sink = reactor, sink
         self.ranks: dict[int, LocalRank] = {}
         self.metrics = ScriptMetrics(self._config, run, plan.world_size)
         self._script = self.reporters = None
@@ -102,7 +102,7 @@ class LocalNode:
         self._gpus: tuple[str, ...] = ()
         self._leases: list[int] = []
         self._environment: dict[str, str] = {}
-        """What all its ranks have in their environment."""
+        """Variables that all ranks of the node have in their environment."""
 
     def start_reaper(self) -> None:
         """Starts the reaper: before any rank, so that none is ever without."""
@@ -124,7 +124,7 @@ class LocalNode:
         rendezvous = replace(rendezvous, gpus=self._gpus)
         if (fraction := self._plan.jax_memory_fraction) is not None:
             where = f"{socket.gethostname()}: " if rendezvous.node else ""
-            self._sink.on_event(LogLine(rank=None, stream="run", text=where + jax_memory_words(fraction)))
+            self.sink.on_event(LogLine(rank=None, stream="run", text=where + jax_memory_words(fraction)))
         if self.reporters is None:
             self._environment = rank_environment(self._plan, self._token, rendezvous)
         else:
@@ -187,18 +187,15 @@ class LocalNode:
 
     # What `Reporters` hears.
 
-    def is_ending(self) -> bool:
-        return self._sink.is_ending()
-
     def rank_of(self, rank: int) -> Rank | None:
         """Returns the process that a rank is, here or on another node; None without one."""
-        return self.ranks.get(rank) or self._sink.rank_elsewhere(rank)
+        return self.ranks.get(rank) or self.sink.rank_elsewhere(rank)
 
     def on_attached(self, rank: AttachedRank) -> None:
         self.ranks[rank.rank] = rank
         self._reactor.watch(rank.exit_fd, partial(self.on_exit, rank))
         self._resample_at = monotonic() + RESAMPLE_S
-        self._sink.on_attached(rank)
+        self.sink.on_attached(rank)
 
     def on_messages(self, rank: Rank, messages: Sequence[wire.FromRank], via: Voter) -> None:
         """Takes what a rank reports, by its pipe or over a connection."""
@@ -209,10 +206,7 @@ class LocalNode:
                 rank.done = True
             elif isinstance(message, Metrics) and isinstance(rank, RankProcess):
                 rank.reports += 1
-        self._sink.on_messages(rank, [message for message in messages if not isinstance(message, wire.Failed)], via)
-
-    def on_disconnected(self, connection: Connection) -> None:
-        self._sink.on_left(connection)
+        self.sink.on_messages(rank, [message for message in messages if not isinstance(message, wire.Failed)], via)
 
     def on_exit(self, rank: LocalRank) -> None:
         """Reads what is left of a rank that has ended, and reports its end."""
@@ -230,7 +224,7 @@ class LocalNode:
         del self.ranks[rank.rank]
         failure = rank.failure(self._oom.oom_killed)
         rank.close()
-        self._sink.on_rank_exited(rank, failure)
+        self.sink.on_rank_exited(rank, failure)
 
     def _pick_gpus(self, node: int) -> None:
         if self._config.launcher == "local":
@@ -271,7 +265,7 @@ class LocalNode:
             if device == "cuda" and self._config.processes == "per-device":
                 device, uuid = f"cuda:{number}", self._gpus[number]
             started = RankStarted(rank=rank, pid=process.pid, device=device, uuid=uuid)
-            self._sink.on_messages(process, [started, Phase(rank=rank, phase="training")], process)
+            self.sink.on_messages(process, [started, Phase(rank=rank, phase="training")], process)
             self.metrics.listen(process)
         self._reactor.watch(process.messages.fd, partial(self._drain, process))
         self._reactor.watch(process.exit_fd, partial(self.on_exit, process))
@@ -291,7 +285,7 @@ class LocalNode:
         pids = {rank: process.pid for rank, process in self.ranks.items()}
         order = SamplerConfig(run_dir=str(self._run.path), ranks=pids, gpus=gpus, interval_s=interval_s)
         log = partial(open_own, self._run.supervisor_log, "ab")
-        hands = self._sink.on_event, self._reactor.watch, self._reactor.forget
+        hands = self.sink.on_event, self._reactor.watch, self._reactor.forget
         self._sampler = SamplerKeeper(order, self._environment, log, *hands)
 
     def _drain(self, process: RankProcess) -> None:
@@ -303,7 +297,7 @@ class LocalNode:
 
     def _report(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._sink.on_event(event)
+            self.sink.on_event(event)
 
 
 class Reporters:
@@ -329,7 +323,7 @@ class Reporters:
         reactor.watch(self._socket.fileno(), self._accept)
 
     def beside(self) -> list[Connection]:
-        """The connections of processes that report as a rank which is another process."""
+        """Returns the connections of processes that report as a rank which is another process."""
         rank_pids = {rank.pid for rank in self._node.ranks.values()}
         return [connection for connection in self.connections if connection.pid not in rank_pids]
 
@@ -345,7 +339,7 @@ class Reporters:
         self._reactor.forget(connection.messages.fd)
         if connection in self.connections:
             self.connections.remove(connection)
-            self._node.on_disconnected(connection)
+            self._node.sink.on_left(connection)
         connection.close()
         rank = self._node.rank_of(connection.rank)
         if rank is not None and rank.connection is connection:
@@ -376,7 +370,7 @@ class Reporters:
             self._reactor.watch(connection.messages.fd, partial(self.on_message, connection))
 
     def _attach(self, connection: Connection, hello: wire.Hello) -> None:
-        if self._node.is_ending():
+        if self._node.sink.is_ending():
             # It comes too late to be ended with the others.
             connection.kill(signal.SIGTERM)
             return

@@ -18,10 +18,10 @@ MAX_LINE_BYTES = 8 * 1024
 LINES_PER_POLL = 200
 READ_BYTES = 256 * 1024
 LISTENED_BYTES = 16 << 20
-"""Read at the end where lines are listened to; without a listener `READ_BYTES`."""
+"""Most bytes read at the end where lines are listened to; without a listener `READ_BYTES`."""
 
 HELD_ROWS, HELD_POLLS = 64, 10
-"""So many rows up a progress bar may write over earlier lines, and for so long it is waited for."""
+"""Rows up to which a progress bar may write over earlier lines, and polls for which it is waited for."""
 
 _MOVES = re.compile(rb"(\n|\r\x1b\[0?K|\r|\x1b\[2K|\x1b\[\d*[AF])")
 """What ends a state of a progress bar: to the next line, back to the line's start, erase it, or some lines up."""
@@ -37,7 +37,7 @@ class LogTail:
         self._path, self._rank = path, rank
         self._stream: Literal["stdout", "stderr"] = stream
         self.began = self._offset = self._size()
-        """Where this attempt begins in the file."""
+        """The byte at which this attempt begins in the file."""
         self._rest = b""
         self._cut = False
         self.on_texts: Callable[[list[str]], None] | None = None
@@ -67,8 +67,8 @@ class LogTail:
                 lines += self._divide(b"\n")
             self._rest = b""
         if self._rows is not None:
-            lines += self._rows.end() if final else self._rows.settle()
-            if final or (self._rows.is_blank and not self._rest):
+            lines += self._rows.lines if final else self._rows.settle()
+            if final or (self._rows.lines == [b""] and not self._rest):
                 self._rows = None
         texts = [text for line in lines if (text := _decode(line))]
         self.last_lines.extend(texts)
@@ -140,29 +140,29 @@ class Rows:
     """The last lines as a terminal has them, while progress bars, one beneath the other, write over each other's."""
 
     def __init__(self) -> None:
-        self._rows = [b""]
+        self.lines = [b""]
         self._moved_to = [0]
-        """For each row the poll in which a bar has last gone back to it; 0 for never."""
+        """Per line, the poll in which a bar has last gone back to it; 0 for never."""
         self._at, self._polls = 0, 1
 
     def write(self, turns: list[bytes]) -> list[bytes]:
         """Takes texts, each followed by what `_MOVES` matches; returns the lines that are out of reach."""
         for text, move in zip(turns[::2], turns[1::2], strict=True):
             if text:
-                self._rows[self._at] = text
+                self.lines[self._at] = text
             if move == b"\n":
                 self._at += 1
-                if self._at == len(self._rows):
-                    self._rows.append(b"")
+                if self._at == len(self.lines):
+                    self.lines.append(b"")
                     self._moved_to.append(0)
                 continue
             if move.endswith((b"A", b"F")):
                 up = min(int(move[2:-1] or 1), HELD_ROWS)
                 above = max(0, up - self._at)
-                self._rows[:0], self._moved_to[:0] = [b""] * above, [0] * above
+                self.lines[:0], self._moved_to[:0] = [b""] * above, [0] * above
                 self._at += above - up
             elif move != b"\r":
-                self._rows[self._at] = b""
+                self.lines[self._at] = b""
             self._moved_to[self._at] = self._polls
         return self._take(max(0, self._at - HELD_ROWS))
 
@@ -173,19 +173,11 @@ class Rows:
         held = (n for n, poll in enumerate(above) if poll and self._polls - poll <= HELD_POLLS)
         return self._take(next(held, self._at))
 
-    def end(self) -> list[bytes]:
-        """Returns all lines."""
-        return self._rows
-
-    @property
-    def is_blank(self) -> bool:
-        return self._rows == [b""]
-
     def _take(self, count: int) -> list[bytes]:
-        lines = self._rows[:count]
-        del self._rows[:count], self._moved_to[:count]
+        taken = self.lines[:count]
+        del self.lines[:count], self._moved_to[:count]
         self._at -= count
-        return lines
+        return taken
 
 
 def _decode(line: bytes) -> str:

@@ -234,7 +234,7 @@ class Agent:
             self._channel.send(wire.FromRankOf(rank.rank, wire.Leaves(rank.rank, 0)))
 
     def rank_elsewhere(self, rank: int) -> None:
-        """Only the supervisor knows those of other nodes."""
+        """Returns None: only the supervisor knows the ranks of other nodes."""
 
     def is_ending(self) -> bool:
         return self._ending
@@ -295,7 +295,7 @@ class Agent:
 
 
 def _run_directory(begin: wire.Begin, plan: Plan) -> RunDir:
-    """The run's directory, if this machine shares the first node's file system; else one of its own."""
+    """Returns the run's directory, if this machine shares the first node's file system; else one of its own."""
     shared = RunDir(Path(os.fsdecode(begin.run_dir)))
     if os.path.isfile(shared.plan):
         return shared

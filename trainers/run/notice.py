@@ -70,7 +70,7 @@ def in_a_sentence(info: RunInfo) -> str:
 
 
 def _environment(info: RunInfo) -> dict[str, str]:
-    """The facts as environment variables: TUIAPP_RUN_STATUS and so on; unknown values are empty."""
+    """Returns the facts as environment variables: TUIAPP_RUN_STATUS and so on; unknown values are empty."""
     values = {**facts(info), "text": in_a_sentence(info)}
     texts = {f"TUIAPP_RUN_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
     texts["TUIAPP_RUN_ID"] = texts.pop("TUIAPP_RUN_RUN")

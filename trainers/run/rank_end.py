@@ -25,7 +25,7 @@ from tuiapp.trainers.contract.events import RankFailed
 from tuiapp.trainers.state.messages import error_line
 
 ELASTIC_ERROR_FILE = "torchelastic_error.json"
-"""Written by a script whose main function has torch's `@record`."""
+"""File written by a script whose main function has torch's `@record`."""
 
 MAX_TRACEBACK_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 256 * 1024
@@ -64,7 +64,7 @@ _BOX_BEGINS, _BOX_ENDS = re.compile(r"^[╭┌┏+][─━-].*[╮┐┓+]$"), r
 _MEMBER_BOX = "Sub-exception #"
 
 _FAULT = "Fatal Python error: "
-"""From here on faulthandler writes where each thread was when a signal came."""
+"""Line from which on faulthandler writes where each thread was when a signal came."""
 _TERMINATED = re.compile(r"terminate called after throwing an instance of '([^']+)'\s+what\(\): +(.+)")
 
 MAX_ERROR_CHARACTERS, MAX_TRACEBACK_CHARACTERS = 8_000, 24_000
@@ -130,7 +130,7 @@ def left_early(failures: list[tuple[RankFailed, bool]], left: Mapping[int, float
         return None
     cause = first_cause(failures)
     rank = min(left, key=lambda rank: left[rank])
-    if not waited(cause):
+    if not failed_in_collective(cause):
         return None
     why = f"while rank {cause.rank} waited for it in a collective: {error_line(cause.error)}"
     return RankFailed(rank=rank, exit_code=0, hint=why, step=None, mono=left[rank])
@@ -141,7 +141,7 @@ def is_consequence(error: str) -> bool:
     return bool(_CONSEQUENCE.search(error))
 
 
-def waited(failure: RankFailed) -> bool:
+def failed_in_collective(failure: RankFailed) -> bool:
     """Tells whether a rank failed in what all ranks do together."""
     return bool(_COLLECTIVE.search(f"{failure.error}\n{failure.traceback}"))
 
@@ -180,7 +180,7 @@ class _Count(NamedTuple):
     kills: int
 
 
-def hint(oom_killed: bool | None) -> str:
+def oom_hint(oom_killed: bool | None) -> str:
     """Returns text to add to "was killed by SIGKILL"; "" if nothing is known."""
     if oom_killed is None:
         return ""
@@ -317,7 +317,7 @@ def _read_box(lines: Sequence[str], start: int) -> tuple[str, int]:
     assert match is not None
     column, width = match.start(), len(match.group())
     said: list[str] = []
-    """Below the frames of the calls."""
+    """Lines below the frames of the calls."""
     members: list[list[str]] = []
     groups: set[int] = set()
     open_boxes: list[int | None] = []

@@ -41,9 +41,9 @@ class Rendezvous:
     address: str = LOOPBACK
     node: int = 0
     interface: str = "lo"
-    """Over which the collectives go, unless the user has named another in the environment."""
+    """Network interface of the collectives, unless the user has named another in the environment."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of this node's."""
+    """UUIDs of this node's GPUs."""
 
     def interfaces(self) -> dict[str, str]:
         return {"GLOO_SOCKET_IFNAME": self.interface, "NCCL_SOCKET_IFNAME": self.interface} if self.interface else {}
@@ -80,7 +80,7 @@ def bind_rendezvous(address: str, ports: range = ANY) -> socket.socket:
 
 
 def rank_environment(plan: Plan, token: str, rendezvous: Rendezvous) -> dict[str, str]:
-    """The environment of all ranks of a node: torchrun's contract, and the devices.
+    """Returns the environment of all ranks of a node: torchrun's contract, and the devices.
 
     GPUs are chosen before any framework is imported, by UUID, because CUDA's indices are not NVML's.
     """
@@ -116,7 +116,7 @@ def rank_environment(plan: Plan, token: str, rendezvous: Rendezvous) -> dict[str
 
 
 def device_environment(gpus: Sequence[str], token: str) -> dict[str, str]:
-    """The chosen GPUs, and what marks a process as one of this run's."""
+    """Returns the chosen GPUs, and what marks a process as one of this run's."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": ",".join(gpus),
@@ -191,7 +191,7 @@ class ScriptStart:
     """Rank processes of each node."""
 
     def environment(self, rank: int, local_rank: int, directory: Path, shared: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of a rank, whose files are in `directory`; `shared` is that of all its node's ranks.
+        """Returns a rank's whole environment; its files are in `directory`, `shared` is that of all its node's ranks.
 
         The variables are those of torchrun:
         https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
@@ -220,7 +220,7 @@ class ScriptStart:
 
 
 def script_start(run: RunDir, plan: Plan) -> ScriptStart:
-    """What a plan's script is started with."""
+    """Returns what a plan's script is started with."""
     config = plan.config
     return ScriptStart(
         command=command(config, plan.python or sys.executable),
@@ -233,7 +233,7 @@ def script_start(run: RunDir, plan: Plan) -> ScriptStart:
 
 
 def script_environment(run: RunDir, listener: str, plan: Plan, rendezvous: Rendezvous, attempt: int) -> dict[str, str]:
-    """What a script's ranks get beside the devices and the run's token; the rendezvous's port is free for them.
+    """Returns what a script's ranks get beside the devices and the run's token; the rendezvous's port is free for them.
 
     They report to the run by the socket `listener`.
     """

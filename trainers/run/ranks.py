@@ -33,8 +33,8 @@ from tuiapp.trainers.run.rank_end import (
     crashed_at_exit,
     describe_exit,
     find_terminate,
-    hint,
     is_consequence,
+    oom_hint,
     read_failure,
 )
 from tuiapp.trainers.run.rank_environment import ScriptStart
@@ -47,7 +47,7 @@ class Rank:
     """A process that is a rank of the run; it votes on steps if it `agrees`."""
 
     directory: Path | None = None
-    """Where it writes its stacks; None if its node's agent reads them."""
+    """Directory to which the rank writes its stacks; None if its node's agent reads them."""
 
     def __init__(self, rank: int, pid: int, *, agrees: bool = False) -> None:
         self.rank, self.pid, self.agrees = rank, pid, agrees
@@ -55,7 +55,7 @@ class Rank:
         self.error: RankError | None = None
         """The error that the rank has reported."""
         self.connection: Connection | None = None
-        """By which it reports, or a process of this machine that reports as this rank."""
+        """Connection over which it reports, or a process of this machine that reports as this rank."""
 
     def send(self, message: wire.ToRank) -> None:
         """Sends a message; does not wait for a rank that is gone or does not read."""
@@ -71,7 +71,7 @@ class Rank:
         return stacks.ask(self.connection.pid if self.connection else self.pid)
 
     def is_stopped(self) -> bool:
-        """Whether a signal, or a debugger, has stopped it."""
+        """Tells whether a signal, or a debugger, has stopped it."""
         return is_stopped(self.pid)
 
 
@@ -136,7 +136,7 @@ class AttachedRank(Rank):
         record = self.error
         failed = RankFailed(
             rank=self.rank,
-            hint=hint(oom_killed()) if record is None and not self.exit_code else "",
+            hint=oom_hint(oom_killed()) if record is None and not self.exit_code else "",
             exit_code=self.exit_code,
             error=record.error if record else "" if self.exit_code else "its process ended without tuiapp.finish()",
             traceback=record.traceback if record else "",
@@ -243,7 +243,7 @@ class RankProcess(Rank):
             # Only the rank holds the other ends now: its death is the end of the pipe.
         self.messages = wire.rank_messages(events_fd)
         self._raised_at: float | None = None
-        """When it printed its last traceback."""
+        """Time at which it printed its last traceback."""
         self.reports = self._said_before = 0
         """Batches of metrics; and all that it had reported and written when it printed that."""
 
@@ -317,7 +317,7 @@ class RankProcess(Rank):
             rank=self.rank,
             exit_code=exit_code,
             signal=signal_name,
-            hint=hint(killed) if signal_name == "SIGKILL" else self._why_silent(),
+            hint=oom_hint(killed) if signal_name == "SIGKILL" else self._why_silent(),
             error=record.error if record else "",
             traceback=record.traceback if record else "",
             last_lines=list(self.tails[1].last_lines)[-LAST_LINES:],
@@ -348,7 +348,7 @@ class RankProcess(Rank):
         return RankError(mono=mono, error=said.error, traceback=said.traceback, consequence=is_consequence(said.error))
 
     def _was_ending(self) -> bool:
-        """Whether a signal came while the script ended after an exception, not after one that it had caught."""
+        """Tells whether a signal came while the script ended after an exception, not after one that it had caught."""
         if self._raised_at is None:
             return False
         at_exit = crashed_at_exit(self._errors())
@@ -397,4 +397,4 @@ class Sink(Protocol):
         """Returns a rank's process on another node, as which a process of this one may report; None without one."""
 
     def is_ending(self) -> bool:
-        """Whether the ranks are being ended."""
+        """Tells whether the ranks are being ended."""

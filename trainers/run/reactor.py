@@ -91,7 +91,7 @@ class Requests:
         return requests
 
     def _is_given_up(self) -> bool:
-        """Whether the directory is removed, or has been away from its path for too long."""
+        """Tells whether the directory is removed, or has been away from its path for too long."""
         if not self._run.is_gone():
             self._missing_since = None
             return False

@@ -29,7 +29,7 @@ from tuiapp.trainers.run.ranks import RankProcess
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 
 LOOK_S = 1.0
-"""Between two looks into the directory of event files; longer if a look takes long."""
+"""Time between two looks into the directory of event files; longer if a look takes long."""
 LAST_LOOK_S = 5.0
 LINES_AT_ONCE = 1000
 MATCH_S = 1.0
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     step: int
     values: Mapping[str, float]
     time: float | None = None
-    """In seconds since the epoch; None: as it comes to be known."""
+    """Seconds since the epoch; None for the time at which the row is read."""
 
 
 class ScriptMetrics:

@@ -29,15 +29,17 @@ from tuiapp.trainers.state.status import append, known, last_attempt
 from tuiapp.trainers.state.summary import is_final, summarise
 
 LOOK_S, LOOK_MOST_S = 3.0, 30.0
-"""Between two questions to Slurm: the longer the job waits, the fewer."""
+"""Time between two questions to Slurm: longer, the longer the job waits."""
 START_EVERY_S = 300.0
-"""Between two lines in the journal that differ only in when Slurm expects to start the job."""
+"""Time between two lines in the journal that differ only in when Slurm expects to start the job."""
 POLL_S = 0.2
 ENDING_S = 1.0
-"""Between two questions to Slurm about a job whose supervisor has ended."""
+"""Time between two questions to Slurm about a job whose supervisor has ended."""
 
 
 class Queue:
+    """Holds the run's lock while its Slurm job waits, and leaves it to the supervisor while the job runs."""
+
     def __init__(self, run: RunDir, job: str, lock: int) -> None:
         self._run, self._job, self._lock = run, job, lock
         self._trouble = ""

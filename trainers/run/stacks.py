@@ -68,7 +68,7 @@ def ask(pid: int) -> bool:
 
 
 def answers(pid: int) -> bool:
-    """Whether a process has a handler for the signal, whose default would end it; and is not stopped.
+    """Tells whether a process has a handler for the signal, whose default would end it; and is not stopped.
 
     A stopped one would get the signal when it continues, and write stacks that are no longer wanted.
     """

@@ -27,7 +27,7 @@ ROWS_PER_SECOND = 1000
 BURST_ROWS, LEAST_BURST_ROWS = 50_000, 2_500
 """Rows of a script that may come at once: over all its ranks, and of each of many."""
 MOST_VALUES = 20_000
-"""In one event."""
+"""Most values in one event."""
 
 
 class Budget:
@@ -102,7 +102,7 @@ def _pack_ascending(rank: int, steps: Sequence[int], columns: Mapping[str, Seque
 
 
 def _starts(size: int, window: int, ends: Sequence[int]) -> list[int]:
-    """The first row of each entry; `ends` are rows with which one begins in any case."""
+    """Returns the first row of each entry; `ends` are rows with which one begins in any case."""
     return [start for begin, end in pairwise([0, *ends, size]) for start in range(begin, end, window)]
 
 

@@ -84,7 +84,7 @@ LATE_RANK_S = 2.0
 """Time for a rank that is still missing to connect after the others have ended."""
 SAY_WAITING_S = 600.0
 BETWEEN_SAVES_S = 30.0
-"""From one checkpoint to the next, where nobody has said how many epochs."""
+"""Time from one checkpoint to the next, where nobody has said how many epochs."""
 APART_S = 60.0
 """Time for the nodes of a job that somebody else has started to join."""
 
@@ -394,7 +394,7 @@ class Supervisor:
             self._teardown.fail(monotonic(), consequence=consequence)
 
     def _still_counts(self, failed: RankFailed) -> bool:
-        """Whether the failure of a rank that is being ended is on record: its exception may be what the others met."""
+        """Tells whether a failure counts although its rank is being ended: it may be what the others have met."""
         if failed.lost or not self._teardown.failed:
             return failed.lost
         return bool(failed.error) and all(
@@ -482,7 +482,7 @@ class Supervisor:
         self._journal.write_at_once()
 
     def _is_given_up(self) -> bool:
-        """Whether somebody asks the run to end although its end cannot be written."""
+        """Tells whether somebody asks the run to end although its end cannot be written."""
         return any(isinstance(request, StopRequested) for request in self.requests.take(stopping=True))
 
     def _write(self, *, durable: bool = False) -> None:

@@ -15,11 +15,11 @@ from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.ranks import Voter
 
 STOP_GRACE_S = 30.0
-"""From a stop request to SIGTERM: lets the current step, and an evaluation, finish."""
+"""Time from a stop request to SIGTERM: lets the current step, and an evaluation, finish."""
 SAVE_GRACE_S = 120.0
-"""From a rank's report that it saves a checkpoint, while the run stops, to SIGTERM."""
+"""Time from a rank's report that it saves a checkpoint, while the run stops, to SIGTERM."""
 SETTLE_S = 1.0
-"""From the first failure to SIGTERM for the others."""
+"""Time from the first failure to SIGTERM for the others."""
 CAUSE_SETTLE_S = 5.0
 """Seconds to wait after a failure that looks like a consequence: the rank that is the cause may be on its way out."""
 TERM_GRACE_S = 2.0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tuiapp.trainers.run.ranks import Rank
 
 SLOWEST_TIMES = 5.0
-"""Slow phases get this multiple of the longest time seen so far."""
+"""Factor of the longest time so far, which a slow phase is given."""
 PHASE_LIMITS_S: dict[PhaseName, float] = {
     "preparing": 900.0,
     "connecting": 90.0,
@@ -96,7 +96,7 @@ class Watchdog:
         self._stopped.discard(rank)
 
     def note_end(self, rank: int) -> None:
-        """A rank has ended without failing: the others may wait for it."""
+        """Notes that a rank has ended without failing: the others may wait for it."""
         self._ended.append(rank)
 
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
@@ -162,7 +162,7 @@ class Watchdog:
 
 class RankProgress(NamedTuple):
     step: int
-    """The last one started."""
+    """The last step started."""
     phase: PhaseName
 
 
@@ -295,11 +295,11 @@ class StackDump:
         self._paths = {number: rank.directory / FILE for number, rank in ranks.items() if rank.directory is not None}
         self._before = {rank: _size(path) for rank, path in self._paths.items()}
         self._reported = {rank: path.with_name(COLLECTIVES_FILE) for rank, path in self._paths.items()}
-        self._told_before = {rank: _size(path) for rank, path in self._reported.items()}
+        self._reported_before = {rank: _size(path) for rank, path in self._reported.items()}
         self._sizes = dict(self._before)
         self._began = self._grown = now
         # Without the file, the handler is the script's own.
-        self._asked = [
+        self._requested = [
             number for number, path in self._paths.items() if os.path.exists(path) and ranks[number].ask_stacks()
         ]
         self._signalled = False
@@ -315,7 +315,7 @@ class StackDump:
         sizes = {rank: _size(path) for rank, path in self._paths.items()}
         if sizes != self._sizes:
             self._sizes, self._grown = sizes, now
-        mute = [rank for rank in self._asked if sizes[rank] == self._before[rank]]
+        mute = [rank for rank in self._requested if sizes[rank] == self._before[rank]]
         if now - self._began >= SIGNAL_AFTER_S and not self._signalled:
             self._signalled = True
             for rank in mute:
@@ -328,7 +328,7 @@ class StackDump:
         written = []
         for rank, path in self._paths.items():
             if text := _read(path, self._before[rank]):
-                reported = _read(self._reported[rank], self._told_before[rank])
+                reported = _read(self._reported[rank], self._reported_before[rank])
                 text = f"{reported}\n\n{text}" if reported else text
                 written.append(Stacks(rank=rank, pid=self._pids[rank], text=text))
         return [stacks for stacks in (*written, *self._heard) if stacks.text]

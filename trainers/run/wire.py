@@ -53,7 +53,7 @@ class Agreed(msgspec.Struct, frozen=True, tag="agreed"):
     stop: bool
     save: bool
     profile: int = 0
-    """So many steps after it are profiled."""
+    """Number of steps after it that are profiled."""
     due: bool = False
     """A checkpoint is saved after the next epoch that ends later."""
 

@@ -42,11 +42,11 @@ BACKLOG = 200_000
 MAX_NAME = 200
 """Characters of a metric's name."""
 AGGREGATES_S = 1.0
-"""Between two reports of what metrics are summed up to."""
+"""Least time between two reports of what metrics are summed up to."""
 CLOSE_TIMEOUT_S = 5.0
-"""For a value at the end that a device does not deliver."""
+"""Time for a value at the end that a device does not deliver."""
 UNREAD_TIMEOUT_S = 60.0
-"""For a supervisor at the end that lives and does not read."""
+"""Time for a supervisor at the end that lives and does not read."""
 SEND_BYTES = 1 << 16
 CONNECT_TIMEOUT_S = 5.0
 
@@ -91,11 +91,11 @@ class Client:
         self._budget = Budget.of_script(monotonic(), world_size)
         self._closing = False
         self._beat_due = inf if beside else 0.0
-        self._told: set[str] = set()
+        self._alerted: set[str] = set()
         self.media = MediaQueue(run, rank, world_size)
         self.aggregates = Aggregates()
         self.on_aggregates: Callable[[dict[str, float]], object] = lambda _: None
-        """Told what they have come to since the last time."""
+        """Called with the aggregates that have changed since the last call."""
         self._aggregates_due = 0.0
         self._announced = beside or not announce
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -249,16 +249,16 @@ class Client:
                 self._moved_at = monotonic()
             except Exception as error:
                 # A failed device raises here too; the training thread meets the same error.
-                if name not in self._told:
-                    self._told.add(name)
+                if name not in self._alerted:
+                    self._alerted.add(name)
                     text = f"rank {self.rank}: {name} cannot be read: {type(error).__name__}: {error}"
                     alerts.append(Alert(kind="metric", rank=self.rank, text=text[:500]))
                 continue
             columns[encodable(name, MAX_NAME)] = column
             if self.aggregates:
                 self.aggregates.add(name, column)
-            if f"nan {name}" not in self._told and not all(map(isfinite, column)):
-                self._told.add(f"nan {name}")
+            if f"nan {name}" not in self._alerted and not all(map(isfinite, column)):
+                self._alerted.add(f"nan {name}")
                 step, value = next(entry for entry in zip(steps, column, strict=True) if not isfinite(entry[1]))
                 text = f"rank {self.rank}: {name} is {value} at step {step:,}"
                 alerts.append(Alert(kind="nan", severity="error", rank=self.rank, step=step, text=text))
@@ -335,12 +335,12 @@ class Aggregates:
                 self._changed[known_as] = before
 
     def take(self) -> dict[str, float]:
-        """What of the summary has changed since the last time."""
+        """Returns what of the summary has changed since the last time."""
         changed, self._changed = self._changed, {}
         return changed
 
     def _ways(self, name: str) -> list[tuple[str, str]]:
-        """How a metric is summed up, and as what; its own definition goes before patterns, the last pattern first."""
+        """Returns how a metric is summed up, and as what: by its own definition, or else by the last pattern."""
         patterns = [pattern for pattern in reversed(self._defined) if "*" in pattern and fnmatchcase(name, pattern)]
         for known_as in [name, *patterns]:
             if known_as in self._defined:
@@ -350,7 +350,7 @@ class Aggregates:
 
 
 def _groups(rows: Rows, *, in_order: bool) -> Iterator[tuple[tuple[str, ...], Rows]]:
-    """Rows of the same metrics, whatever was reported between them.
+    """Returns rows of the same metrics, whatever was reported between them.
 
     `in_order`: those of each metric stay in the order in which they were logged.
     """
@@ -371,12 +371,12 @@ def _groups(rows: Rows, *, in_order: bool) -> Iterator[tuple[tuple[str, ...], Ro
 
 
 def encodable(text: Any, limit: int) -> str:
-    """Any object as text of about `limit` characters that UTF-8 can hold."""
+    """Returns any object as text of about `limit` characters that UTF-8 can hold."""
     return printable(str(text)[:limit])
 
 
 def _device(rank: int) -> RankStarted:
-    """The device that the script uses, as far as its framework can tell without being asked to initialize one."""
+    """Returns the device that the script uses, as far as its framework tells without initializing one."""
     device, name, uuid = "cpu", "", ""
     with suppress(Exception):
         if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 END_S = 5.0
-"""From a run's last rank to the release of its lock."""
+"""Time from a run's last rank to the release of its lock."""
 MAX_ID_CHARACTERS = 128
 LOOKED_AT = 200
 """Runs, the newest first, among which `resume="auto"` looks for the script's last."""
@@ -34,7 +34,7 @@ class Wanted(NamedTuple):
 
     @property
     def goes_on(self) -> bool:
-        """Whether an earlier run may be gone on with."""
+        """Tells whether an earlier run may be gone on with."""
         return self.resume in ("allow", "must", "auto")
 
 
@@ -52,7 +52,7 @@ def read_wanted(id: object, resume: object) -> Wanted:
 
 
 def given_id(run: RunDir) -> str:
-    """The id that a script has given its run; "" if none."""
+    """Returns the id that a script has given its run; "" if none."""
     try:
         return read_limited(run.given_id, 4 * MAX_ID_CHARACTERS)
     except (OSError, ValueError):
@@ -67,7 +67,7 @@ def keep_id(run: RunDir, id: str) -> None:
 
 
 def choose(runs_dir: Path, wanted: Wanted) -> RunDir | None:
-    """The earlier run to go on with; None to begin one. Raises ResumeError."""
+    """Returns the earlier run to go on with; None to begin one. Raises ResumeError."""
     earlier = _find(runs_dir, wanted.id) if wanted.id else _crashed(runs_dir) if wanted.resume == "auto" else None
     if earlier is None:
         if wanted.resume == "must":
@@ -85,7 +85,7 @@ def choose(runs_dir: Path, wanted: Wanted) -> RunDir | None:
 
 
 def check_launched(launched: RunDir, wanted: Wanted, *, resumes: bool) -> bool:
-    """Whether a run that `tuiapp run` has begun or, if it `resumes`, goes on with, is an earlier one of that id.
+    """Tells whether a run that `tuiapp run` has begun or, if it `resumes`, goes on with, is an earlier one of that id.
 
     Raises ResumeError if it is not that which it must be.
     """
@@ -110,7 +110,7 @@ def check_launched(launched: RunDir, wanted: Wanted, *, resumes: bool) -> bool:
 
 
 def last_step(run: RunDir) -> int:
-    """The last step of the attempts before the present one; 0 if not known."""
+    """Returns the last step of the attempts before the present one; 0 if not known."""
     try:
         return int(read_limited(run.last_step, 32))
     except (OSError, ValueError):
@@ -126,7 +126,7 @@ def _find(runs_dir: Path, id: str) -> RunDir | None:
 
 
 def _crashed(runs_dir: Path) -> RunDir | None:
-    """The last run that this script has begun in this directory, unless it completed or is live."""
+    """Returns the last run that this script has begun in this directory, unless it completed or is live."""
     # Few scripts ask for it: `tuiapp.log` starts sooner without.
     from tuiapp.trainers.launch.begin import this_program
     from tuiapp.trainers.launch.directory import working_directory

@@ -18,7 +18,7 @@ End: TypeAlias = Callable[[BaseException | None], None]
 
 _hooked = False
 _left: SystemExit | None = None
-"""By which the script ends, if it has called `sys.exit` and does not catch it."""
+"""The exception by which the script ends, if it has called `sys.exit` and does not catch it."""
 
 
 class _Raised:

@@ -46,7 +46,7 @@ _ENVIRONMENTS = (
 REPORTS = "TUIAPP_REPORTS"
 """Environment variable of a process that reports, and so of those that it starts: its identity and `JobRank`."""
 REPORTS_TO = "TUIAPP_REPORTS_TO"
-"""Beside it: its rank, the socket, and its run's directory."""
+"""Environment variable beside `REPORTS`: the process's rank, the socket, and its run's directory."""
 
 MEET_S = 30.0
 """How long a node tries to join the first; as long the others wait for a first one that has not written its name."""
@@ -71,7 +71,7 @@ class JobRank(NamedTuple):
     local_size: int
     """The ranks on this node, as far as the launcher says; else all."""
     first_of_part: bool
-    """Whether it is the first rank of its node, of several."""
+    """Whether it is the first rank of its node, of several nodes."""
     inherited: bool
     """Whether the process that started this one reports as this rank, and this one is not known to be it."""
     meets: str
@@ -94,8 +94,8 @@ class StoppedError(Exception):
     """The job's run was stopped after this process began: it is to end, and begins no other run."""
 
 
-def find_place(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> JobRank:
-    """Returns this process's place; arguments take precedence over frameworks, and those over the environment.
+def find_job_rank(rank: int | None = None, world_size: int | None = None, begun: int = 1) -> JobRank:
+    """Returns this process's rank and job; arguments go before frameworks, and those before the environment.
 
     `begun`: how many runs the process has begun: a job whose ranks finish a run and begin another has two.
     """
@@ -137,13 +137,13 @@ def set_reports(job_rank: JobRank | None, directory: Path = Path(), listener: st
 
 
 def starters_run() -> tuple[RunDir, int, str]:
-    """The run to which the process that has started this one reports, as which rank, and at which socket."""
+    """Returns the run to which the process that has started this one reports, as which rank, and at which socket."""
     rank, listener, directory = os.environ[REPORTS_TO].split(" ", 2)
     return RunDir(Path(directory)), int(rank), listener
 
 
 def reporting_starter() -> int:
-    """The pid of the process that reports as this rank and has started this one, directly or not; 0 if none has."""
+    """Returns the pid of the process that reports as this rank and has started this one, directly or not; else 0."""
     known_as, *starter, _ = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
     pid = int(known_as.partition(":")[0])
     rank_and_size = _from_torch() or _from_jax() or _from_environment() or (0, 1)
@@ -213,7 +213,7 @@ def check_not_stopped(run: RunDir) -> None:
 
 
 def listens(name: str) -> bool:
-    """Whether a process has a socket of this name on this machine."""
+    """Tells whether a process has a socket of this name on this machine."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
         probe.settimeout(CONNECT_S)
         probe.connect(f"\0{name}")
@@ -222,7 +222,7 @@ def listens(name: str) -> bool:
 
 
 def notes(runs_dir: Path) -> Path:
-    """The directory in which a job's processes find one another; raises OSError if it cannot be made."""
+    """Returns the directory in which a job's processes find one another; raises OSError if it cannot be made."""
     directory = runs_dir / ".jobs"
     make_private(runs_dir)
     make_private(directory)
@@ -230,12 +230,12 @@ def notes(runs_dir: Path) -> Path:
 
 
 def digest(job: str) -> str:
-    """A file's name for a job."""
+    """Returns a file's name for a job."""
     return hashlib.sha256(job.encode()).hexdigest()[:32]
 
 
 def suffix(part: tuple[int, int] | None) -> str:
-    """What makes a run's name differ from those of the other tasks of an array, and of the job's other nodes, if any.
+    """Returns what tells a run's name from those of an array's other tasks, and of the job's other nodes, if any.
 
     `part` is that of the run.
     """
@@ -244,7 +244,7 @@ def suffix(part: tuple[int, int] | None) -> str:
 
 
 def _parent() -> int:
-    """The pid of the process that started this one, even if it is gone or had a server fork it."""
+    """Returns the pid of the process that started this one, even if it is gone or had a server fork it."""
     module = sys.modules.get("multiprocessing.process")
     parent = module.parent_process() if module is not None else None
     return parent.pid if parent is not None else os.getppid()
@@ -291,7 +291,7 @@ def _job_of_port() -> str:
 
 
 def _other_process(rank: int, reporting: list[str]) -> int:
-    """The process that reports as a rank, and neither is this one nor has started it; 0 if none does."""
+    """Returns the process that reports as a rank, and neither is this one nor has started it; 0 if none does."""
     for line in reporting:
         number, _, known_as = line.partition(" ")
         if number == str(rank) and is_alive(known_as):
@@ -304,7 +304,11 @@ def _other_process(rank: int, reporting: list[str]) -> int:
 @contextmanager
 def _locked(runs_dir: Path, job: str) -> Iterator[int]:
     path = notes(runs_dir) / digest(job)
-    _remove_stale(path.parent)
+    with suppress(OSError):
+        for note in path.parent.iterdir():
+            # Joined as long as the run lives, which may be longer; its later ranks then make a run of their own.
+            if time.time() - note.stat().st_mtime > STALE_S:
+                note.unlink()
     try:
         file = take(path, JOIN_TIMEOUT_S)
     except BlockingIOError:
@@ -313,14 +317,6 @@ def _locked(runs_dir: Path, job: str) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-def _remove_stale(directory: Path) -> None:
-    with suppress(OSError):
-        for path in directory.iterdir():
-            # Joined as long as the run lives, which may be longer; its later ranks then make a run of their own.
-            if time.time() - path.stat().st_mtime > STALE_S:
-                path.unlink()
 
 
 def _number(name: str) -> int | None:
@@ -388,11 +384,11 @@ class _Note(NamedTuple):
 
     @property
     def following(self) -> _Note:
-        """The next, there or not."""
+        """Returns the note after this one, whether or not it is there."""
         return _Note(self.number + 1, self.path.with_name(f"{self.path.name.rpartition('-')[0]}-{self.number + 1}"))
 
     def read(self) -> tuple[str, str]:
-        """The run's id and its first node; "" twice until they are written, or if nobody will any more."""
+        """Returns the run's id and its first node; "" twice until they are written, or if nobody will any more."""
         try:
             run, here = read_limited(self.path, MAX_MEETING_BYTES).removesuffix("\n").split("\n")
         except (FileNotFoundError, ValueError):
@@ -432,7 +428,7 @@ def _meet(runs_dir: Path, job_rank: JobRank, begin: Callable[[], RunDir]) -> Rec
 
 
 def _is_here(run: RunDir) -> bool:
-    """Whether a run's supervisor is on this machine, and not on another of its name."""
+    """Tells whether a run's supervisor is on this machine, and not on another of its name."""
     with suppress(OSError):
         return listens(run.address.read_text())
     return False

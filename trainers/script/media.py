@@ -96,7 +96,7 @@ def _channels(shape: tuple[int, ...]) -> int:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Whether a value is of a class of a module that is not imported for that."""
+    """Tells whether a value is of a class of a module that is not imported for that."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -108,7 +108,7 @@ def _file(path: str) -> Taken:
 
 
 def _content(taken: Taken) -> Content:
-    """What its file holds; raises what its framework raises."""
+    """Returns what its file holds; raises what its framework raises."""
     data = taken.data
     if taken.kind == "text":
         return "text", data.encode()[:MAX_TEXT], ""
@@ -142,7 +142,7 @@ class MediaQueue:
         self._waiting: deque[_Call] = deque()
         self._bytes = 0
         self._left_out: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._alerted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -172,7 +172,7 @@ class MediaQueue:
                 yield from self._folder.write(call.name, call.step, [_content(item) for item in call.taken], left_out)
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
-                if why not in self._told and len(self._told) < MAX_ALERTS:
-                    self._told.add(why)
+                if why not in self._alerted and len(self._alerted) < MAX_ALERTS:
+                    self._alerted.add(why)
                     text = f"rank {self._rank}: {call.name} cannot be kept: {why}"
                     yield Alert(kind="metric", rank=self._rank, step=call.step, text=text[:500])

@@ -9,8 +9,8 @@
 
 Started by `tuiapp run`, the script reports to that run. Started in any other way, `init` makes a run directory and
 starts a process that records it, which all ranks of the job share, also those of other nodes that share the runs
-directory, and which ends with them. Nothing here raises into
-training or waits for a device. `TUIAPP_MODE=disabled` turns it off.
+directory, and which ends with them. Nothing here raises into training or waits for a device. `TUIAPP_MODE=disabled`
+turns it off.
 
 Each `init` begins a run, and ends the one before: the trials of a sweep and the folds of a cross-validation are runs of
 their own. Under `tuiapp run` the first is the run that was launched; the further ones are recorded as if the script had
@@ -76,7 +76,7 @@ class Run:
         self._files = ""
         self.checkpointed_step = 0
         """The step of the last checkpoint reported."""
-        self._asked = self._asked_to_save = 0
+        self._stop_calls = self._checkpoint_calls = 0
         self._error: RankError | None = None
         self._said: set[str] = set()
         self._keepers: dict[str, tuple[type, Callable[[Any], Any]]] = {}
@@ -130,7 +130,7 @@ class Run:
                 self._say_once(f"log: {type(error).__name__}: {error}")
 
     def _kept(self, name: str, value: Any) -> Any:
-        """A value that nobody changes any more: a number, an array on its device, a list of `Taken`, or else None."""
+        """Copies a value, which may change later: to a number, an array on its device, a list of `Taken`, or None."""
         kind = type(value)
         kept_kind, keep = self._keepers.get(name, (None, _refuse))
         if kept_kind is not kind:
@@ -164,22 +164,22 @@ class Run:
             self.log(named, self._step if step is None else step)
 
     def should_stop(self) -> bool:
-        """Whether to end training before the next step: somebody has asked the run to stop.
+        """Tells whether to end training before the next step: somebody has asked the run to stop.
 
         Call it once per step on every rank, or on none but one: all that call it get the same answer for the same call.
         """
         if self.finished:
             return self._client is None and _launch in _stopped
-        self._asked += 1
-        self._agree(self._asked)
-        stops = not self._client.gate.enter(self._asked)
-        if self._launched is not None and not self._launched.gate.enter(self._asked) and not stops:
+        self._stop_calls += 1
+        self._agree(self._stop_calls)
+        stops = not self._client.gate.enter(self._stop_calls)
+        if self._launched is not None and not self._launched.gate.enter(self._stop_calls) and not stops:
             from tuiapp.trainers.contract.events import StopRequested
             from tuiapp.trainers.run.wire import STOP_OF
 
             self._client.backlog.append(StopRequested(now=True, by=f"{STOP_OF}{_launch}"))
             # The answer to all later calls.
-            self._client.gate.decide(self._asked - 1)
+            self._client.gate.decide(self._stop_calls - 1)
             _stopped.add(_launch)
             return True
         if stops and self.directory is not None and self.directory.name == _launch:
@@ -187,15 +187,15 @@ class Run:
         return stops
 
     def should_checkpoint(self) -> bool:
-        """Whether to save a checkpoint now: somebody has asked for one, or for a stop that saves one.
+        """Tells whether to save a checkpoint now: somebody has asked for one, or for a stop that saves one.
 
         Call it once per step, before `should_stop`. A script that calls it need not save once more when it stops.
         """
         if self.finished:
             return False
-        self._asked_to_save += 1
-        self._agree(self._asked_to_save)
-        saves = [client.gate.saves_before(self._asked_to_save) for client in self._clients]
+        self._checkpoint_calls += 1
+        self._agree(self._checkpoint_calls)
+        saves = [client.gate.saves_before(self._checkpoint_calls) for client in self._clients]
         return any(saves)
 
     @property
@@ -203,7 +203,7 @@ class Run:
         return [client for client in (self._client, self._launched) if client is not None]
 
     def _agree(self, calls: int) -> None:
-        if calls == 1 and self._asked + self._asked_to_save == 1:
+        if calls == 1 and self._stop_calls + self._checkpoint_calls == 1:
             from tuiapp.trainers.run.wire import Agrees
 
             for client in self._clients:
@@ -251,7 +251,7 @@ class Run:
 
             set_reports(None)
             rank = self._client.rank
-            if self._asked or self._asked_to_save:
+            if self._stop_calls or self._checkpoint_calls:
                 for client in self._clients:
                     client.backlog.append(Leaves(rank, client.gate.started))
             self._client.backlog.append(
@@ -329,17 +329,17 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The furthest step reported."""
+        """Returns the furthest step reported."""
         return self._step
 
     @property
     def id(self) -> str:
-        """The run's id: that which the script has given it, or else its directory's name."""
+        """Returns the run's id: that which the script has given it, or else its directory's name."""
         return self._id
 
     @property
     def dir(self) -> str:
-        """A directory for files of the script's own, within the run's; a temporary one if nothing is recorded."""
+        """Returns a directory for the script's own files, within the run's; a temporary one if nothing is recorded."""
         if not self._files:
             if self.directory is None:
                 self._files = tempfile.mkdtemp(prefix="tuiapp-")
@@ -415,7 +415,7 @@ class Run:
 
 
 def _keep_of(value: Any) -> Callable[[Any], Any]:
-    """How a value's type is kept: as a number or, if that is still to be computed, as an array."""
+    """Returns how a value's type is kept: as a number or, if that is still to be computed, as an array."""
     if (torch := sys.modules.get("torch")) and isinstance(value, torch.Tensor):
         return _keep_tensor
     if (jax := sys.modules.get("jax")) and isinstance(value, jax.Array):
@@ -519,7 +519,7 @@ def init(
 
 
 def _given_values() -> tuple[dict[str, Any], list[str]]:
-    """The script's own values that its launch gives, and which of them its arguments name."""
+    """Returns the script's own values that its launch gives, and which of them its arguments name."""
     from tuiapp.trainers.config.script_syntax import CONFIG_VARIABLE, IN_ARGUMENTS, as_value
 
     start = len(CONFIG_VARIABLE)
@@ -550,7 +550,7 @@ def log(
 
 
 def _first() -> Run:
-    """The run that begins with the first report, unless a process that reports has started this one."""
+    """Returns the run that begins with the first report, unless a process that reports has started this one."""
     global _run
     from tuiapp.trainers.script.jobs import reporting_starter
 
@@ -561,7 +561,7 @@ def _first() -> Run:
 
 
 def _begin_anew() -> None:
-    """Another thread may have held the lock, which a forked child does not have."""
+    """Makes a new lock in a forked child: a thread that the child does not have may have held the other."""
     global _beginning
     _beginning = threading.RLock()
 
@@ -570,7 +570,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _is_starting() -> bool:
-    """Whether this process is a worker that imports the script, which does then what only the first one should."""
+    """Tells whether this process is a worker that imports the script, and with it what only the first should do."""
     return bool(getattr(current_process(), "_inheriting", False))
 
 
@@ -608,7 +608,7 @@ class _Util:
 
     @staticmethod
     def generate_id(length: int = 8) -> str:
-        """A new id for `init(id=…)`."""
+        """Returns a new id for `init(id=…)`."""
         return secrets.token_hex(length)[:length]
 
 
@@ -647,12 +647,12 @@ def _begin(
     from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
     from tuiapp.trainers.script.client import Client
     from tuiapp.trainers.script.continuing import check_launched, given_id, keep_id
-    from tuiapp.trainers.script.jobs import StoppedError, find_place, find_run, set_reports, suffix
+    from tuiapp.trainers.script.jobs import StoppedError, find_job_rank, find_run, set_reports, suffix
 
     if _launch in _stopped:
         raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
     _begun += 1
-    job_rank, part = find_place(rank, world_size, _begun), None
+    job_rank, part = find_job_rank(rank, world_size, _begun), None
     if job_rank.inherited:
         raise RuntimeError(f"rank {job_rank.rank} is reported by the process that started this one")
     named = os.environ.get("TUIAPP_RUN_DIR")
@@ -735,7 +735,7 @@ def _end_present(error: BaseException | None) -> None:
 
 
 def _abandon() -> None:
-    """A forked child reports over a connection of its own, which its first value makes."""
+    """Lets a forked child report over a connection of its own, which its first value makes."""
     if _run is not None and not _run.finished:
         _run.finished = True
         _run._said.clear()

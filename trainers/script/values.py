@@ -69,7 +69,7 @@ class ReportedDict(dict[str, Any]):
         return _unreported, (dict.copy(self),)
 
     def as_dict(self) -> dict[str, Any]:
-        """A copy."""
+        """Returns a copy, whose changes are not reported."""
         return dict(self)
 
     __setattr__ = __setitem__
@@ -118,7 +118,7 @@ class Config(ReportedDict):
                 self.__dict__["_unread"].setdefault(key, {})[name] = value
 
     def unread(self) -> dict[str, Any]:
-        """The values that were given and have not been read, though the script says others."""
+        """Returns the values that were given and have not been read, though the script says others."""
         return {name: value for values in self.__dict__["_unread"].values() for name, value in values.items()}
 
     def __getitem__(self, key: str) -> Any:
@@ -163,7 +163,7 @@ class Config(ReportedDict):
 
 
 def facts(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """What JSON can hold of values, by name; those of what has fields of its own are joined by slashes."""
+    """Returns what JSON can hold of values, by name; those of what has fields of its own are joined by slashes."""
     flat: dict[str, Any] = {}
     for key in dict.keys(values) if isinstance(values, dict) else values:
         try:
@@ -179,7 +179,7 @@ def facts(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold; arrays of one number are that number, other values text."""
+    """Returns what JSON can hold; arrays of one number are that number, other values text."""
     if isinstance(value, enum.Enum):
         return value.name
     if value is None or isinstance(value, bool):
@@ -205,7 +205,7 @@ def plain(value: Any) -> Any:
 
 
 def _size_of(value: Any) -> int | None:
-    """How many numbers an array of NumPy, PyTorch or JAX has; None for what is none."""
+    """Returns how many numbers an array of NumPy, PyTorch or JAX has; None for what is none."""
     size = value.numel() if callable(getattr(value, "numel", None)) else getattr(value, "size", None)
     return size if isinstance(size, int) else None
 
@@ -218,7 +218,7 @@ def _mapping(values: Any) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> Mapping[Any, Any] | None:
-    """What has named fields, as a mapping: a configuration of any library's; None for anything else."""
+    """Returns what has named fields, as a mapping: a configuration of any library's; None for anything else."""
     kind = type(value)
     if isinstance(value, Mapping):
         return value
@@ -237,7 +237,7 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _with(value: Any, name: str, new: Any) -> Any:
-    """A copy in which a field, or one of a field's and so on, is another."""
+    """Returns a copy in which a field, or one of a field's and so on, is another."""
     first, _, inner = name.partition("/")
     changed = copy.copy(value)
     if isinstance(value, Mapping):

@@ -186,7 +186,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[InitialWeights | Alert] = []
 
-    def once(self, found: InitialWeights | Alert) -> None:
+    def send_from_rank0(self, found: InitialWeights | Alert) -> None:
         self.events.append(found)
 
 

@@ -18,7 +18,7 @@ from tests.kit import histories as h
 from tuiapp.trainers.contract.journal import JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
 from tuiapp.trainers.script import jobs
-from tuiapp.trainers.script.jobs import JobRank, Recorder, StoppedError, begin_at_meeting, find_place
+from tuiapp.trainers.script.jobs import JobRank, Recorder, StoppedError, begin_at_meeting, find_job_rank
 
 
 def place(node: int = 0, job: str = "slurm 18.0 1") -> JobRank:
@@ -188,4 +188,4 @@ def test_what_names_a_job_on_all_its_nodes(monkeypatch: pytest.MonkeyPatch, vari
             monkeypatch.delenv(name)
     for variable in variables.split():
         monkeypatch.setenv(*variable.split("="))
-    assert find_place(begun=2).meets == meets
+    assert find_job_rank(begun=2).meets == meets

@@ -51,7 +51,7 @@ def with_measured_shares(
         text = f"of each batch the ranks take {shares} examples, as measured: one takes them {times} ms"
         if len(set(speeds)) == 1:
             text += f"; none was over {BAND:.0%} off their mean speed in {ceil(CLEAR * ROUNDS)} of {ROUNDS} rounds"
-        report.once(Alert(kind="shares", severity="info", text=text))
+        report.send_from_rank0(Alert(kind="shares", severity="info", text=text))
     # Where all have the same, as without shares.
     return replace(plan, examples=checkpoints.measured if len(set(checkpoints.measured)) > 1 else ())
 
