@@ -119,14 +119,14 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 def take_last_batch(classes: int, state: TrainState, x: Array, y: Array, order: Order) -> Batch:
-    """One device's part of the batch that its state was updated by last, as of `take`."""
+    """Returns one device's part of the batch that its state was updated by last, as of `take`."""
     return take(x, y, order, state.step - 1, classes)
 
 
 def make_step(
     config: RunConfig, classes: int, state: TrainState, x: Array, y: Array, order: Order, rates: Array
 ) -> tuple[TrainState, Array, Array | None]:
-    """One device's part of an update, without the leading axis of devices.
+    """Returns one device's part of an update, without the leading axis of devices.
 
     Args:
         config: In how many parts a device takes its batch, and whether gradients are clipped.
@@ -157,20 +157,20 @@ def make_step(
 
 def take_snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]]]:
     """Copies one replica, with the mean of all replicas' BatchNorm statistics, and each replica's own."""
-    model, others = snapshot(own_replica(state))
-    own = named_leaves({"batch_stats": multihost_utils.process_allgather(state.batch_stats, tiled=True)})
-    means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in own.items()}
-    return {**model, **means}, {**others, **{f"ranks.{name}": statistics for name, statistics in own.items()}}
+    model, remaining = snapshot(own_replica(state))
+    stacked = named_leaves({"batch_stats": multihost_utils.process_allgather(state.batch_stats, tiled=True)})
+    means = {name: statistics.mean(axis=0, dtype=statistics.dtype) for name, statistics in stacked.items()}
+    return {**model, **means}, {**remaining, **{f"ranks.{name}": statistics for name, statistics in stacked.items()}}
 
 
 def own_replica(state: TrainState) -> TrainState:
-    """The replica on this process's first device."""
+    """Returns the replica on this process's first device."""
     replica: TrainState = jax.tree.map(lambda leaf: leaf.addressable_data(0)[0], state)
     return replica
 
 
 def replicate(tree: Any, split: NamedSharding) -> Any:
-    """A copy of each array for each device, along a leading axis."""
+    """Returns a copy of each array for each device, along a leading axis."""
     local = split.mesh.local_mesh.size
     return put(jax.tree.map(lambda leaf: np.broadcast_to(leaf, (local, *np.shape(leaf))), tree), split)
 
@@ -178,9 +178,9 @@ def replicate(tree: Any, split: NamedSharding) -> Any:
 def put_back(state: TrainState, saved: Saved, split: NamedSharding) -> TrainState:
     """Restores replicas; on another number of devices each starts from the mean of their statistics."""
     state = replicate(restore(state, saved), split)
-    own = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
-    if own and len(next(iter(own.values()))) == split.mesh.size:
-        filled = fill({"batch_stats": state.batch_stats}, own)["batch_stats"]
+    stacked = {name.removeprefix("ranks."): array for name, array in saved.state.items() if name.startswith("ranks.")}
+    if stacked and len(next(iter(stacked.values()))) == split.mesh.size:
+        filled = fill({"batch_stats": state.batch_stats}, stacked)["batch_stats"]
         state = state.replace(batch_stats=put(jax.tree.map(lambda leaf: own_part(leaf, split), filled), split))
     return state
 
@@ -192,20 +192,20 @@ def average_statistics(state: TrainState, split: NamedSharding) -> TrainState:
         return state
     assert isinstance(split.mesh, Mesh)
     # pmap returns this process's part.
-    own = mean_over_devices(state.batch_stats)
-    whole = multihost_utils.host_local_array_to_global_array(own, split.mesh, split.spec)
-    return state.replace(batch_stats=whole)
+    means = mean_over_devices(state.batch_stats)
+    averaged = multihost_utils.host_local_array_to_global_array(means, split.mesh, split.spec)
+    return state.replace(batch_stats=averaged)
 
 
 @partial(jax.pmap, axis_name="batch")
 def mean_over_devices(tree: object) -> object:
-    """The mean of a tree's arrays over the devices, on each of them."""
+    """Returns the mean of a tree's arrays over the devices, on each of them."""
     return lax.pmean(tree, "batch")
 
 
 @partial(jax.pmap, axis_name="batch")
 def eval_step(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
-    """Sums of a batch on one device, float32 [n]: see `sum_up`."""
+    """Returns sums of a batch on one device, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     x, y = as_batch(x, y)
     logits = state.apply_fn(variables, x, train=False)

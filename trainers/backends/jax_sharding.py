@@ -61,11 +61,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     mesh = DeviceMesh(plan, report)
-    split, whole = mesh.split, mesh.whole
+    split, replicated = mesh.split, mesh.whole
     arrays = datasets.open_planned(plan)
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
+    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, replicated), done)
     test_set = TestSet(arrays, plan, mesh.batch, split)
     del arrays
     state = create(plan)
@@ -84,7 +84,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         # One compiled call a step: the batch is taken, and split over the devices, in it.
         return make_step(state, *take_batch(state.step, x, y, order), of_step(rates, state.step), config, mesh)
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, whole))
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, replicated))
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     example = training_set.example()
@@ -95,7 +95,7 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     del example
     checksums_of = replica_checksums(plan, model_of(state), model_of(layout))
 
-    eval_step = jax.jit(sum_up_batch, out_shardings=whole)
+    eval_step = jax.jit(sum_up_batch, out_shardings=replicated)
     in_flight = {**steps_in_flight(config), "loss_scale": lambda: read(state.loss_scale)}
     for work in training(plan, report, checkpoints, place=training_set.place, **in_flight):
         match work:
@@ -104,8 +104,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
                 work.done(losses, norm)
                 if work.is_first:
                     report_sharding(report, state.params, state.opt_state, *taken_batch(state, *work.rows[:3]))
-                    weights, others, average = by_name(state.params), state.opt_state, state.average
-                    mesh.report_parts(report, weights, others, average, train_step.as_text)
+                    weights, optimizer_state, average = by_name(state.params), state.opt_state, state.average
+                    mesh.report_parts(report, weights, optimizer_state, average, train_step.as_text)
             case Compare():
                 work.done(checksums_of(model_of(state)), mesh.parts_of(model_of(layout)))
             case Evaluate():
@@ -120,9 +120,9 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 
 
 def shardings(state: TrainState, mesh: DeviceMesh) -> TrainState:
-    """How a state lies on the devices: its optimizer's part of each weight as the weight."""
-    whole: TrainState = jax.tree.map(lambda leaf: mesh.whole, state)
-    return whole.replace(
+    """Returns how a state lies on the devices: its optimizer's part of each weight as the weight."""
+    replicated: TrainState = jax.tree.map(lambda leaf: mesh.whole, state)
+    return replicated.replace(
         params=mesh.of_weights(state.params),
         average=mesh.of_weights(state.average),
         batch_stats=mesh.of_weights(state.batch_stats),
@@ -157,7 +157,7 @@ def make_step(state: TrainState, x: Array, y: Array, rate: Array, config: RunCon
 
 
 def sum_up_batch(state: TrainState, x: Array, y: Array, numbers: Array) -> Array:
-    """Sums of a batch, float32 [n]: see `sum_up`."""
+    """Returns sums of a batch, float32 [n]: see `sum_up`."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     x, y = as_batch(x, y)
     logits = state.apply_fn(variables, x, train=False)

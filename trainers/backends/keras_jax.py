@@ -80,7 +80,7 @@ class State(NamedTuple):
     """In float16."""
 
     def averaged(self) -> State:
-        """The state to evaluate: with the average as weights, if there is one."""
+        """Returns the state to evaluate: with the average as weights, if there is one."""
         return self._replace(trainable=self.average) if self.average else self
 
 
@@ -91,11 +91,11 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
     """Trains on all devices, from the first step, or the one after a checkpoint, to the last."""
     config = plan.config
     mesh = DeviceMesh(plan, report)
-    split, whole = mesh.split, mesh.whole
+    split, replicated = mesh.split, mesh.whole
     arrays = datasets.open_planned(plan)
     done = checkpoints.resumed.step if checkpoints.resumed else 0
     # What fits lives on every device whole: a step then indexes, and copies no image from the host.
-    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, whole), done)
+    training_set = TrainingSet(plan, arrays, split, lambda tree: put(tree, replicated), done)
     test_set = TestSet(arrays, plan, mesh.batch, split)
     del arrays
     pure = Training(plan, mesh)
@@ -123,8 +123,8 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
         done = pure.steps_made(state)
         return pure.step(state, *take_batch(done, x, y, order), of_step(rates, done))
 
-    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, whole))
-    eval_step, logits_of = jax.jit(pure.eval_step, out_shardings=whole), jax.jit(pure.logits)
+    jitted_step = jax.jit(step_on_rows, donate_argnums=donated(config), out_shardings=(layout, mesh.each, replicated))
+    eval_step, logits_of = jax.jit(pure.eval_step, out_shardings=replicated), jax.jit(pure.logits)
     # Compiled ahead, so that the first step takes no longer than the others.
     report.phase("compiling")
     example = training_set.example()
@@ -223,7 +223,7 @@ class Training:
         return state, self.mesh.of_devices(losses), norm
 
     def eval_step(self, state: State, x: Array, y: Array, numbers: Array) -> Array:
-        """Sums of a batch, float32 [n]: see `sum_up`."""
+        """Returns sums of a batch, float32 [n]: see `sum_up`."""
         return sum_up(self.losses, self.logits(state, x), y, numbers)
 
     def logits(self, state: State, x: Array) -> Array:
@@ -233,7 +233,7 @@ class Training:
         return logits
 
     def steps_made(self, state: State) -> Array:
-        """The steps of the run that a state has made, int32 []."""
+        """Returns the steps of the run that a state has made, int32 []."""
         return state.optimizer[self.step_index]
 
     def state(self) -> State:
@@ -243,21 +243,23 @@ class Training:
         return State(trainable, non_trainable, optimizer, average, self.loss_scale)
 
     def shardings(self, state: State) -> State:
-        """How a state lies on the devices: its optimizer's part of each weight as the weight."""
+        """Returns how a state lies on the devices: its optimizer's part of each weight as the weight."""
 
         def of_weights(variables: list[keras.Variable]) -> list[Any]:
             return [self.mesh.of_weight(variable.path, variable.shape) for variable in variables]
 
         trainable, non_trainable = map(of_weights, (self.model.trainable_variables, self.model.non_trainable_variables))
-        optimizer: list[Any] = [self.mesh.of_weight(self.weight_of(one), one.shape) for one in self.optimizer.variables]
+        optimizer: list[Any] = [
+            self.mesh.of_weight(self.weight_of(variable), variable.shape) for variable in self.optimizer.variables
+        ]
         loss_scale = jax.tree.map(lambda value: self.mesh.whole, state.loss_scale)
         return State(trainable, non_trainable, optimizer, trainable if state.average else [], loss_scale)
 
     def weight_of(self, variable: keras.Variable) -> str:
-        """The path of the weight that an optimizer's variable is of: "fc1/kernel" of "fc1_kernel_momentum"; or ""."""
-        paths = (one.path for one in self.model.trainable_variables)
-        found = (path for path in paths if variable.name.startswith(f"{path.replace('/', '_')}_"))
-        return max(found, key=len, default="")
+        """Returns the path of an optimizer's variable's weight: "fc1/kernel" of "fc1_kernel_momentum"; "" of none."""
+        paths = (weight.path for weight in self.model.trainable_variables)
+        matching = (path for path in paths if variable.name.startswith(f"{path.replace('/', '_')}_"))
+        return max(matching, key=len, default="")
 
     def write_back(self, state: State) -> None:
         """Writes a state of the model into the variables, whole."""
@@ -297,13 +299,13 @@ class Training:
         keras_state.assign(keras_state.others(self.model, self.optimizer), saved.state)
 
     def named(self, state: State) -> dict[str, Any]:
-        """A state's variables of the model, or their shardings, by path, those that are not trained too."""
+        """Returns a state's variables of the model, or their shardings, by path, those that are not trained too."""
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         values = [*state.trainable, *state.non_trainable]
         return {variable.path: value for variable, value in zip(variables, values, strict=True)}
 
     def trees(self, state: State) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-        """A state's parameters by path, and their optimizer state, by its field and the same path."""
+        """Returns a state's parameters by path, and their optimizer state, by its field and the same path."""
         paths = [variable.path for variable in self.model.trainable_variables]
         parameters = dict(zip(paths, state.trainable, strict=True))
         kept: dict[str, dict[str, Array]] = {}
@@ -315,7 +317,7 @@ class Training:
 
 
 def cross_entropy(logits: Array, y: Array, smoothing: float = 0.0) -> Array:
-    """The loss of each example, float32 [batch]: labels are int32 [batch], or shares [batch, classes]."""
+    """Returns the loss of each example, float32 [batch]: labels are int32 [batch], or shares [batch, classes]."""
     losses: Array
     if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):
         losses = keras.losses.sparse_categorical_crossentropy(y, logits, from_logits=True)

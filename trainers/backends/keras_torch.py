@@ -100,8 +100,8 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Compare():
-                    found, models = replica_checksums(self.model, with_statistics=False)
-                    work.done(found, models=models)
+                    checksums, models = replica_checksums(self.model, with_statistics=False)
+                    work.done(checksums, models=models)
                 case Evaluate():
                     with self.average.used():
                         sums = evaluate(self.model, self.x_test, self.y_test, plan, nullcontext(), self.losses)
@@ -120,7 +120,7 @@ class Replica:
                         )
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
-        """This rank's examples of each step."""
+        """Returns this rank's examples of each step."""
         return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
@@ -135,12 +135,12 @@ class Replica:
         return self.losses.mean(self.ddp(x), y)
 
     def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Without the other ranks, which a model in DDP waits for."""
+        """Returns the loss without the other ranks, which a model in DDP waits for."""
         return self.losses.mean(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
-        rest = self.average, self.loss_scale, self.plan.examples
-        return snapshot(self.model, self.optimizer, self.device, *rest)
+        context = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *context)
 
 
 class KerasModule(nn.Module):
@@ -161,6 +161,6 @@ class KerasModule(nn.Module):
         self.keras = [model]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits of images, float32 [N, H, W, C], or of tokens, int64 [N, context]."""
+        """Returns logits of images, float32 [N, H, W, C], or of tokens, int64 [N, context]."""
         logits: Tensor = self.keras[0](x, training=self.training)
         return logits

@@ -71,8 +71,10 @@ def train(plan: Plan, rank: int, report: Reporter, checkpoints: Checkpoints) -> 
 def pick_contexts(config: RunConfig, report: Reporter) -> list[mx.Context]:
     """Returns this run's contexts, all owned by this process."""
     on_gpus = config.platform == "cuda"
-    if on_gpus and (found := mx.context.num_gpus()) < config.devices:
-        raise RuntimeError(f"MXNet sees {found} GPUs of the {config.devices} that the run wants: is it a CUDA build?")
+    if on_gpus and (available := mx.context.num_gpus()) < config.devices:
+        raise RuntimeError(
+            f"MXNet sees {available} GPUs of the {config.devices} that the run wants: is it a CUDA build?"
+        )
     contexts = [mx.gpu(number) if on_gpus else mx.cpu(number) for number in range(config.devices)]
     for number, context in enumerate(contexts):
         report.rank_started(str(context), uuid=config.device_ids[number] if on_gpus else "", number=number)
@@ -103,8 +105,8 @@ class Trainer:
             self.optimizer = build_optimizer(config)
         # Given the running statistics as well, it would spread the first context's over all at its first step. Each
         # context updates its own replica: an update in the key-value store leaves no gradients to be clipped.
-        own = list(self.trained.values())
-        self.trainer = gluon.Trainer(own, self.optimizer, kvstore="device", update_on_kvstore=False)
+        parameters = list(self.trained.values())
+        self.trainer = gluon.Trainer(parameters, self.optimizer, kvstore="device", update_on_kvstore=False)
 
     def train(self) -> None:
         for work in training(self.plan, self.report, self.checkpoints, place=self.place, wait=wait):
@@ -145,7 +147,7 @@ class Trainer:
                 mx.random.seed(int(mixed[0]), context)
 
     def place(self, order: augmentation.Order) -> Iterable[Batch]:
-        """Batches on the host; stored images are read ahead."""
+        """Returns batches on the host; stored images are read ahead."""
         shape, classes = self.arrays.x_train.shape[1:], self.plan.data.classes
 
         def read(order: augmentation.Order) -> Batch:
@@ -163,26 +165,26 @@ class Trainer:
         return prefetch(order, read) if isinstance(self.arrays.x_train, StoredImages) else map(read, order)
 
     def load(self, batch: Batch) -> tuple[list[Any], list[Any]]:
-        """Each context's part: images, float32 [local batch, C, H, W], and labels, as the loss takes them."""
+        """Returns each context's part: images, float32 [local batch, C, H, W], and labels, as the loss takes them."""
         _, images, labels = batch
         parts = [to_floats(part, self.plan.normalization) for part in self.split(images)]
         return parts, self.split(labels)
 
     def split(self, array: npt.NDArray[Any]) -> list[Any]:
-        """Part after part of an array on as many contexts as it has rows for; the first ones have one more."""
+        """Returns part after part of an array on as many contexts as it has rows for; the first ones have one more."""
         on_host = mx.np.array(array, dtype=array.dtype, ctx=mx.cpu())
         parts: list[Any] = split_and_load(on_host, self.contexts[: len(array)], even_split=False)
         return parts
 
     def evaluate(self) -> Sums:
-        """Sums over the test set, which all contexts share, each example exactly once."""
+        """Returns sums over the test set, which all contexts share, each example exactly once."""
         average_statistics(self.parameters)
         logits = []
         at_once = batch_size(self.plan, self.config.devices)
         for start in range(0, len(self.arrays.y_test), at_once):
             parts = self.split(self.arrays.x_test[start : start + at_once])
-            found = [self.model(to_floats(part, self.plan.normalization)) for part in parts]
-            logits += [part.asnumpy() for part in found]
+            outputs = [self.model(to_floats(part, self.plan.normalization)) for part in parts]
+            logits += [part.asnumpy() for part in outputs]
         return sum_up(np.concatenate(logits), self.arrays.y_test)
 
     def export(self) -> None:
@@ -220,17 +222,17 @@ class Trainer:
 
 def draws(model: gluon.Block) -> bool:
     """Whether a model has a layer that draws random numbers; seeding takes a millisecond for each context."""
-    found: list[gluon.Block] = []
-    model.apply(lambda block: found.append(block) if isinstance(block, gluon.nn.Dropout) else None)
-    return bool(found)
+    layers: list[gluon.Block] = []
+    model.apply(lambda block: layers.append(block) if isinstance(block, gluon.nn.Dropout) else None)
+    return bool(layers)
 
 
 def to_floats(images: Any, normalization: Normalization | None) -> Any:
-    """From [N, H, W, C] to float32 [N, C, H, W], uint8 scaled to 0–1, normalized if wanted."""
+    """Maps [N, H, W, C] to float32 [N, C, H, W], uint8 scaled to 0–1, normalized if wanted."""
     scaled = images.astype(np.float32) / 255 if images.dtype == np.uint8 else images
     if normalization is not None:
         both = normalization.mean, normalization.std
-        mean, std = (mx.np.array(each, dtype=np.float32, ctx=images.ctx) for each in both)
+        mean, std = (mx.np.array(values, dtype=np.float32, ctx=images.ctx) for values in both)
         scaled = (scaled - mean) / std
     return scaled.transpose(0, 3, 1, 2)
 

@@ -109,8 +109,8 @@ class Replica:
                         split = work.rows[0], work.batch
                         report_sharding(report, self.model, self.optimizer, (x, y), self.rank, split)
                 case Compare():
-                    found, models = replica_checksums(self.model, with_statistics=self.config.sync_batch_norm)
-                    work.done(found, models=models)
+                    checksums, models = replica_checksums(self.model, with_statistics=self.config.sync_batch_norm)
+                    work.done(checksums, models=models)
                 case Evaluate():
                     with self.average.used():
                         sums = evaluate(self.model, self.x_test, self.y_test, plan, self.autocast, self.losses)
@@ -124,7 +124,7 @@ class Replica:
                     self.checkpoints.export(self.snapshot().complete())
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
-        """This rank's examples of each step."""
+        """Returns this rank's examples of each step."""
         return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
@@ -143,10 +143,10 @@ class Replica:
             return self.losses.mean(self.ddp(x), y)
 
     def own_loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Without the other ranks, which a model in DDP waits for."""
+        """Returns the loss without the other ranks, which a model in DDP waits for."""
         with self.autocast:
             return self.losses.mean(self.model(x), y)
 
     def snapshot(self) -> Snapshot:
-        rest = self.average, self.loss_scale, self.plan.examples
-        return snapshot(self.model, self.optimizer, self.device, *rest)
+        context = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *context)

@@ -142,12 +142,12 @@ class Trainer:
         return means, update(self.config, self.model, self.optimizer, rate, self.loss_scale)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of each example of a batch, the mean over its labels, on the first device."""
+        """Returns the loss of each example of a batch, the mean over its labels, on the first device."""
         with self.autocast:
             return self.scores.trained(self.forward(x), y).view(len(x), -1).mean(1)
 
     def evaluate(self) -> Sums:
-        """Sums over the test set, each example exactly once."""
+        """Returns sums over the test set, each example exactly once."""
         self.model.eval()
         how, at_once = (self.plan.data.classes, self.autocast, self.scores), batch_size(self.plan, len(self.devices))
         sums = sum_up(self.parallel, self.x_test, self.y_test, *how, at_once=at_once)
@@ -155,10 +155,10 @@ class Trainer:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        found = snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
+        taken = snapshot(self.model, self.optimizer, self.device, self.average, self.loss_scale)
         if self.device.type == "cuda":
-            found.state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
-        return found
+            taken.state[RANDOM] = np.stack([torch.cuda.get_rng_state(device).numpy() for device in self.devices])
+        return taken
 
     def seed_dropout(self) -> None:
         """Makes Dropout draw differently on every device, and on the first as rank 0 of torch-ddp does."""
@@ -190,12 +190,12 @@ class Trainer:
 
 
 def split(batch: Tensor, devices: int, parts: int) -> list[Tensor]:
-    """A batch in equal parts, each with as many of every device's examples; DataParallel gives each device its own."""
+    """Returns equal parts of a batch, with as many of each device's examples: DataParallel gives each its own."""
     if parts == 1:
         return [batch]
     return [part.flatten(0, 1) for part in batch.unflatten(0, (devices, parts, -1)).unbind(1)]
 
 
 def mean_per_device(losses: Tensor, devices: int) -> Tensor:
-    """Each device's mean over its own examples: DataParallel gives the first of the batch to the first device."""
+    """Returns each device's mean over its own examples: DataParallel gives the batch's first to the first device."""
     return losses.view(devices, -1).mean(1)

@@ -139,7 +139,7 @@ class Part:
                     self.checkpoints.export(self.snapshot().complete())
 
     def place(self, order: datasets.Rows) -> Iterable[Any]:
-        """This rank's examples of each step."""
+        """Returns this rank's examples of each step."""
         return self.training_set.place(order[:, self.plan.rows_of(self.rank)])
 
     def step(self, x: Tensor, y: Tensor, rate: float) -> tuple[Tensor, Tensor | None]:
@@ -157,7 +157,7 @@ class Part:
             return self.losses.mean(self.model(x), y)
 
     def evaluate(self) -> Sums:
-        """Sums over the test set, of which each rank has a part: see `sum_up`."""
+        """Returns sums over the test set, of which each rank has a part: see `sum_up`."""
         average_statistics(self.model, self.config.devices, self.plan.weight_of(self.rank))
         self.model.eval()
         part = self.rank, self.config.devices
@@ -171,8 +171,8 @@ class Part:
         return sums.numpy(force=True)
 
     def snapshot(self) -> Snapshot:
-        rest = self.average, self.loss_scale, self.plan.examples
-        return snapshot(self.model, self.optimizer, self.device, *rest)
+        context = self.average, self.loss_scale, self.plan.examples
+        return snapshot(self.model, self.optimizer, self.device, *context)
 
     def report_parts(self) -> None:
         """Reports the layout of each part's largest parameter, what this rank holds, and what a step exchanges."""
@@ -195,8 +195,8 @@ class Part:
         )
 
     def exchanged(self, parameters: dict[str, nn.Parameter]) -> dict[str, dict[str, int]]:
-        """Bytes of the whole arrays in each collective of a step, by part of the model."""
-        found = {}
+        """Returns the bytes of the whole arrays in each collective of a step, by part of the model."""
+        by_part = {}
         for part, names in self.parts.items():
             # In half the bits what is gathered has half the size; gradients are added up in float32.
             half = {name for name in names if self.config.precision in HALVES and not self.is_of_norm(name)}
@@ -206,8 +206,8 @@ class Part:
             if part != BESIDE_BLOCKS:
                 calls["all-gather before backward"] = gathered
             reduced = times * sum(parameters[name].nbytes for name in names if parameters[name].requires_grad)
-            found[part] = {**calls, "reduce-scatter after backward": reduced}
-        return found
+            by_part[part] = {**calls, "reduce-scatter after backward": reduced}
+        return by_part
 
     def is_of_norm(self, name: str) -> bool:
         """Whether a parameter is BatchNorm's, by its name."""
@@ -225,21 +225,21 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RunConfig) -> dict[str, li
     """
     half = HALVES.get(config.precision)
     policy = MixedPrecisionPolicy(half, torch.float32) if half else MixedPrecisionPolicy()
-    found = list(blocks(model))
+    named_blocks = list(blocks(model))
     parts: dict[str, list[str]] = {
-        name: [f"{name}.{own}" for own, _ in block.named_parameters()] for name, block in found
+        name: [f"{name}.{parameter}" for parameter, _ in block.named_parameters()] for name, block in named_blocks
     }
     taken = {name for names in parts.values() for name in names}
-    if rest := [name for name, _ in model.named_parameters() if name not in taken]:
-        parts[BESIDE_BLOCKS] = rest
+    if beside := [name for name, _ in model.named_parameters() if name not in taken]:
+        parts[BESIDE_BLOCKS] = beside
     if config.compile:
         # Blocks of one class have one function, which is compiled for each shape.
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * len(found))
-        for module in [block for _, block in found] or [model]:
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * len(named_blocks))
+        for module in [block for _, block in named_blocks] or [model]:
             # The gathering, which is around `forward`, stays outside.
             module.forward = compile_model(module.forward, cuda_graphs=False)
-    for module in (*(block for _, block in found), model):
-        norms = [one for one in module.modules() if is_norm(one) and not isinstance(one, FSDPModule)]
+    for module in (*(block for _, block in named_blocks), model):
+        norms = [layer for layer in module.modules() if is_norm(layer) and not isinstance(layer, FSDPModule)]
         if half and norms:
             fully_shard(norms, mesh=mesh, reshard_after_forward=module is not model)
         fully_shard(module, mesh=mesh, mp_policy=policy)
@@ -247,7 +247,7 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RunConfig) -> dict[str, li
 
 
 def blocks(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The outermost modules with parameters that are made of others, containers apart, with their names."""
+    """Yields the outermost modules with parameters that are made of others, containers apart, with their names."""
     for name, child in model.named_children():
         if type(child) in CONTAINERS:
             yield from blocks(child, f"{path}{name}.")
@@ -256,7 +256,7 @@ def blocks(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
 
 
 def own_bytes(tensor: Tensor) -> int:
-    """What this rank holds of it."""
+    """Returns how many bytes of a tensor this rank holds."""
     return tensor.to_local().nbytes if isinstance(tensor, DTensor) else tensor.nbytes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -50,13 +50,36 @@ class Outcome:
 
     def of(self, severity: Severity) -> list[str]:
         """Returns the notes of a severity."""
-        return [text for one, text in self.notes if one == severity]
+        return [text for kind, text in self.notes if kind == severity]
+
+
+def each(
+    runs: Iterable[RunDir],
+    do: Callable[[RunDir], str | None],
+    severity: Severity = "information",
+    error: type[Exception] = ActionError,
+) -> Outcome:
+    """Does something to each of runs, and notes with a severity what `do` says of it, if anything.
+
+    Where it was not done `do` raises an `error`, which is noted, too, and does not keep the others.
+    """
+    outcome = Outcome()
+    for run in runs:
+        try:
+            text = do(run)
+        except error as problem:
+            outcome.say(str(problem), "error")
+        else:
+            outcome.done.append(run)
+            if text:
+                outcome.say(text, severity)
+    return outcome
 
 
 def some(lines: Sequence[str], between: str = "\n") -> str:
     """Returns the first lines, and how many more there are."""
-    more = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
-    return between.join([*lines[:NAMED], *more])
+    remainder = [f"and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
+    return between.join([*lines[:NAMED], *remainder])
 
 
 def unreadable(info: RunInfo) -> str:
@@ -82,20 +105,20 @@ def is_script(info: RunInfo) -> bool:
     return info.config is not None and not BACKENDS[info.config.backend].builtin
 
 
-def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
+def select(selectors: Sequence[str], runs_dir: Path) -> list[RunDir]:
     """Returns the runs that words mean, each once, in their order; raises UnknownRunError for one that means none.
 
     A word is what `find_run` takes, a group's name, or a filter as in the list of runs with at least one comparison
     (`tag:sweep`, `state:failed`, `lr<0.01`). All filters hold together, as there.
     """
-    found, filters = list[RunDir](), list[str]()
-    for word in words:
+    runs, filters = list[RunDir](), list[str]()
+    for word in selectors:
         try:
             run = find_run(word, runs_dir)
         except UnknownRunError as error:
             groups = groups_of(runs_dir)
             if word in groups:
-                found += groups[word]
+                runs += groups[word]
             elif any(map(Comparison.of, word.split())):
                 filters.append(word)
             else:
@@ -105,10 +128,10 @@ def select(words: Sequence[str], runs_dir: Path) -> list[RunDir]:
             is_name = os.sep not in word and word != "latest" and not run.run_id.startswith(word)
             if is_name and word in groups_of(runs_dir):
                 raise UnknownRunError(f"{word!r} is a run's name and a group's: type its id, or group:{word}.")
-            found.append(run)
+            runs.append(run)
     if filters:
-        found += _filtered(" ".join(filters), runs_dir)
-    return list(dict.fromkeys(found))
+        runs += _filtered(" ".join(filters), runs_dir)
+    return list(dict.fromkeys(runs))
 
 
 def groups_of(runs_dir: Path) -> dict[str, list[RunDir]]:
@@ -122,10 +145,12 @@ def groups_of(runs_dir: Path) -> dict[str, list[RunDir]]:
 
 def _filtered(text: str, runs_dir: Path) -> list[RunDir]:
     infos = RunIndex(runs_dir).read_all()
-    if vague := [word for word in text.split() if (one := Comparison.of(word)) is not None and not one.value]:
+    if vague := [
+        word for word in text.split() if (comparison := Comparison.of(word)) is not None and not comparison.value
+    ]:
         raise UnknownRunError(f"{vague[0]!r} is no filter: it says not what to compare with.")
     if unknown := unknown_names(infos, text):
         raise UnknownRunError(f"runs cannot be compared so: {' '.join(unknown)}")
-    if not (found := choose(infos, text)):
+    if not (matches := choose(infos, text)):
         raise UnknownRunError(f"None of {plural(len(infos), 'run')} matches {text!r}. `tuiapp runs` lists them.")
-    return [info.directory for info in found]
+    return [info.directory for info in matches]

@@ -13,11 +13,11 @@ from tuiapp.trainers.state.summary import summarise
 
 def in_common(runs: Sequence[RunDir]) -> tuple[About, list[str]]:
     """Returns what runs are called, of several their group and tags alone; and what is wrong with their files."""
-    found = [read_about(run) for run in runs]
-    (about, *others), damaged = [one for one, _ in found], [words for _, words in found if words]
-    if others:
-        tags = tuple(tag for tag in about.tags if all(tag in other.tags for other in others))
-        about = About(tags=tags, group=about.group if all(other.group == about.group for other in others) else "")
+    abouts = [read_about(run) for run in runs]
+    (about, *further), damaged = [about for about, _ in abouts], [problem for _, problem in abouts if problem]
+    if further:
+        tags = tuple(tag for tag in about.tags if all(tag in other.tags for other in further))
+        about = About(tags=tags, group=about.group if all(other.group == about.group for other in further) else "")
     return about, damaged
 
 

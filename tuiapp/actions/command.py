@@ -1,4 +1,4 @@
-"""Commands to a live run: through its about, or else by a signal to its supervisor.
+"""Commands to a live run: through its mailbox, or else by a signal to its supervisor.
 
 A full disk, an exhausted quota or a read-only file system prevents a file in the mailbox; on the supervisor's machine a
 signal still gets through.
@@ -11,7 +11,7 @@ import signal
 import socket
 from collections.abc import Iterable
 
-from tuiapp.actions.action import ActionError, Outcome
+from tuiapp.actions.action import ActionError, Outcome, each
 from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.lock import Liveness, LockNote
 from tuiapp.trainers.contract.process_identity import machine, send_signal
@@ -27,22 +27,17 @@ SIGNALS: dict[sidecars.Command, signal.Signals] = {
 
 def request(runs: Iterable[RunDir], command: sidecars.Command, steps: int = 0) -> Outcome:
     """Sends a command to runs, as `send` to each."""
-    outcome = Outcome()
-    for run in runs:
-        try:
-            if reason := read_only_reason(run):
-                raise ActionError(f"{run.run_id} takes no commands: {reason}.")
-            if instead := send(run, command, steps=steps):
-                outcome.say(instead, "warning")
-        except ActionError as error:
-            outcome.say(str(error), "error")
-        else:
-            outcome.done.append(run)
-    return outcome
+
+    def send_to(run: RunDir) -> str:
+        if reason := read_only_reason(run):
+            raise ActionError(f"{run.run_id} takes no commands: {reason}.")
+        return send(run, command, steps=steps)
+
+    return each(runs, send_to, "warning")
 
 
-def send(run: RunDir, command: sidecars.Command, known: LockNote | None = None, steps: int = 0) -> str:
-    """Sends a command to a run, whose last known lock note is `known`; raises `ActionError` if it cannot.
+def send(run: RunDir, command: sidecars.Command, last_note: LockNote | None = None, steps: int = 0) -> str:
+    """Sends a command to a run, whose last known lock note is `last_note`; raises `ActionError` if it cannot.
 
     `steps` are those that "profile" is about.
 
@@ -54,7 +49,7 @@ def send(run: RunDir, command: sidecars.Command, known: LockNote | None = None, 
         try:
             sidecars.send_command(run.commands, command, steps)
         except OSError as error:
-            return _signal(run, command, known, f"{run.commands} cannot be written ({error.strerror})")
+            return _signal(run, command, last_note, f"{run.commands} cannot be written ({error.strerror})")
     except _BlockedError as error:
         raise ActionError(f"Cannot send the command to {run.run_id}: {error}") from None
     return ""
@@ -84,13 +79,13 @@ def _command_waiting(run: RunDir, command: sidecars.Command) -> bool:
     return True
 
 
-def _signal(run: RunDir, command: sidecars.Command, known: LockNote | None, blocked: str) -> str:
+def _signal(run: RunDir, command: sidecars.Command, last_note: LockNote | None, blocked: str) -> str:
     if command not in SIGNALS:
         raise _BlockedError(f"{blocked}.")
-    note, number, seen = run.lock_note(), SIGNALS[command], run.liveness()
-    if seen is Liveness.UNKNOWN and known is not None:
-        note = known
-    elif not seen.is_live:
+    note, number, liveness = run.lock_note(), SIGNALS[command], run.liveness()
+    if liveness is Liveness.UNKNOWN and last_note is not None:
+        note = last_note
+    elif not liveness.is_live:
         raise _BlockedError(f"{blocked}, and its supervisor is not running.")
     if not note.supervisor:
         raise _BlockedError(f"{blocked}, and its lock file does not say which process to signal.")

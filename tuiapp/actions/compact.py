@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from tuiapp.actions.action import ActionError, Outcome, Question, unreadable
+from tuiapp.actions.action import ActionError, Outcome, Question, each, unreadable
 from tuiapp.library.compaction import ENTRIES, compacted
 from tuiapp.library.find import titled
 from tuiapp.trainers.config.files import open_own, write_atomically
@@ -38,17 +38,13 @@ def question(runs: Sequence[RunDir]) -> Question:
 
 def do(runs: Sequence[RunDir]) -> Outcome:
     """Compacts the journals of those of runs that have ended."""
-    outcome = Outcome()
-    for run in runs:
-        try:
-            before, after = compact(run)
-        except ActionError as error:
-            outcome.say(str(error), "error")
-            continue
-        outcome.done.append(run)
+
+    def compact_one(run: RunDir) -> str:
+        before, after = compact(run)
         sizes = f"{format_bytes(before)}, now {format_bytes(after)}" if after < before else "nothing to join"
-        outcome.say(f"journal of {titled(run)}: {sizes}")
-    return outcome
+        return f"journal of {titled(run)}: {sizes}"
+
+    return each(runs, compact_one)
 
 
 def compact(run: RunDir) -> tuple[int, int]:
@@ -97,8 +93,8 @@ def _replace(run: RunDir, new: os.PathLike[str], was: os.stat_result) -> None:
         run.digest.unlink(missing_ok=True)
         _move_mirror(run, was.st_size)
         with suppress(OSError):
-            found = known(run, Liveness.NOBODY)
-            write_status(run, found.status, found.facts, Details())
+            recorded = known(run, Liveness.NOBODY)
+            write_status(run, recorded.status, recorded.facts, Details())
         directory = os.open(run.path, os.O_RDONLY)
         os.fsync(directory)
         os.close(directory)

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tuiapp.actions.action import ActionError, Outcome, Question, some
+from tuiapp.actions.action import ActionError, Outcome, Question, each, some
 from tuiapp.library.find import titled
 from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
@@ -51,16 +51,13 @@ def described(info: RunInfo) -> str:
 
 def do(runs: Sequence[RunDir]) -> Outcome:
     """Deletes those of runs that can be."""
-    outcome = Outcome()
-    for run in runs:
-        what = titled(run)
-        try:
-            remove_run(run)
-        except ActionError as error:
-            outcome.say(str(error), "error")
-        else:
-            outcome.done.append(run)
-            outcome.say(f"deleted {what}")
+
+    def delete_one(run: RunDir) -> str:
+        name = titled(run)
+        remove_run(run)
+        return f"deleted {name}"
+
+    outcome = each(runs, delete_one)
     for parent in {run.path.parent for run in runs}:
         sweep_removed(parent)
     return outcome
@@ -83,9 +80,9 @@ def remove_run(run: RunDir) -> None:
     _delete(hidden)
 
 
-def remove_study(place: StudyDir) -> None:
-    """Removes what was asked for in a study, and a search's trials, but none of its runs; raises `ActionError`."""
-    _delete(_hide(place.path))
+def remove_study(study: StudyDir) -> None:
+    """Removes a study's directory, with a search's trials, but none of its runs; raises `ActionError`."""
+    _delete(_hide(study.path))
 
 
 def _hide(path: Path) -> Path:
@@ -110,8 +107,8 @@ def sweep_removed(directory: Path) -> int:
 
 
 def _is_running(run: RunDir) -> bool:
-    seen = run.liveness()
-    return seen.is_live and seen is not Liveness.WAITING
+    liveness = run.liveness()
+    return liveness.is_live and liveness is not Liveness.WAITING
 
 
 def _refused(run: RunDir) -> str:

@@ -10,15 +10,15 @@ from tuiapp.trainers.contract.rundir import RunDir
 
 def refusal(status: str, backend: str) -> str:
     """Says why the next steps of a run of a status and a backend cannot be profiled; "" if they can."""
-    known = BACKENDS.get(backend)
+    entry = BACKENDS.get(backend)
     if status not in ("starting", "running"):
         return "Only the steps of a run that trains can be profiled."
     if not backend:
         why = "it has not begun"
-    elif known is None or not known.builtin:
+    elif entry is None or not entry.builtin:
         why = "a script's steps are profiled by its own framework, as torch.profiler or jax.profiler"
     else:
-        why = "" if known.profiler else f"{backend} has no profiler here"
+        why = "" if entry.profiler else f"{backend} has no profiler here"
     return f"No step can be profiled: {why}." if why else ""
 
 

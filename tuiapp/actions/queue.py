@@ -5,9 +5,9 @@ One that has started meanwhile does not keep the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from tuiapp.actions.action import Outcome
+from tuiapp.actions.action import Outcome, each
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.experiments import queue
 from tuiapp.trainers.experiments.queue import QueueError
@@ -21,27 +21,15 @@ def waiting(infos: Iterable[RunInfo]) -> list[RunInfo]:
 
 def hold(runs: Sequence[RunDir], *, held: bool) -> Outcome:
     """Keeps runs in the queue until they are released, or releases them."""
-    return _each(runs, lambda run: queue.change(run.path.parent, run, held=held))
+    return each(runs, lambda run: queue.change(run.path.parent, run, held=held), error=QueueError)
 
 
 def move(places: Sequence[tuple[RunDir, int]]) -> Outcome:
     """Moves runs, in this order, each to a place counted from 0."""
     wanted = dict(places)
-    return _each(list(wanted), lambda run: queue.move(run.path.parent, run, wanted[run]))
+    return each(wanted, lambda run: queue.move(run.path.parent, run, wanted[run]), error=QueueError)
 
 
 def cancel(runs: Sequence[RunDir]) -> Outcome:
     """Takes runs out of the queue; they end as stopped."""
-    return _each(runs, lambda run: queue.cancel(run.path.parent, run))
-
-
-def _each(runs: Sequence[RunDir], do: Callable[[RunDir], None]) -> Outcome:
-    outcome = Outcome()
-    for run in runs:
-        try:
-            do(run)
-        except QueueError as error:
-            outcome.say(str(error), "error")
-        else:
-            outcome.done.append(run)
-    return outcome
+    return each(runs, lambda run: queue.cancel(run.path.parent, run), error=QueueError)

@@ -72,16 +72,16 @@ def sentence(why: str) -> str:
 
 def find(infos: Sequence[RunInfo]) -> tuple[list[Resumable], Refused]:
     """Returns the runs that may go on, and the others."""
-    found, refused = list[Resumable](), list[tuple[str, str]]()
+    accepted, refused = list[Resumable](), list[tuple[str, str]]()
     for info in infos:
         name, run, done = brief(info), info.directory, info.summary.steps
         try:
             if why := refusal(info):
                 raise ActionError(why)
-            found.append(resumable(run, name, info.status, None, done, script=is_script(info)))
+            accepted.append(resumable(run, name, info.status, None, done, script=is_script(info)))
         except ActionError as error:
             refused.append((name, str(error)))
-    return found, refused
+    return accepted, refused
 
 
 def resumable(run: RunDir, name: str, status: str, step: int | None, done: int, *, script: bool) -> Resumable:
@@ -107,16 +107,16 @@ def go_on(run: RunDir, config: RunConfig, machine: Machine, change: Change) -> R
 def do(wanted: Wanted, resumer: Resumer) -> Outcome:
     """Resumes runs, each with its configuration."""
     outcome = Outcome()
-    for one, config in wanted:
-        whose = f"{one.name}: " if len(wanted) > 1 else ""
+    for candidate, config in wanted:
+        whose = f"{candidate.name}: " if len(wanted) > 1 else ""
         try:
-            notes = resumer(one.run, config if config != one.config else None).notes
+            notes = resumer(candidate.run, config if config != candidate.config else None).notes
         except Exception as error:  # Shown to the user; the run is unchanged.
             outcome.say(f"{whose}{error or repr(error)}", "error")
         else:
-            outcome.done.append(one.run)
+            outcome.done.append(candidate.run)
             if whose:
-                outcome.say(one.name)
+                outcome.say(candidate.name)
             for note in notes:
                 outcome.say(f"{whose}{note}", "warning")
     return outcome
@@ -144,4 +144,4 @@ def command(run: RunDir) -> str:
 
 def hint(run: RunDir) -> str:
     """Returns `command` as a labelled line; "" for none."""
-    return sanitize(f"to resume: {words}") if (words := command(run)) else ""
+    return sanitize(f"to resume: {text}") if (text := command(run)) else ""

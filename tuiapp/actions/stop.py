@@ -56,10 +56,10 @@ def refusal(of: RunInfo | RunState) -> str:
 
 def question(runs: Sequence[Stoppable], *, again: bool = False, others: int = 0) -> Question:
     """Asks whether to stop runs, at once those that are stopping (`again`); `others` are over, or stopping already."""
-    rest = f"\nThe rest of the {len(runs) + others} are over, or stopping already." if others else ""
+    remark = f"\nThe rest of the {len(runs) + others} are over, or stopping already." if others else ""
     if len(runs) == 1:
         heading, text, answers = _of_one(runs[0], again=again)
-        return Question(heading, text + rest, answers)
+        return Question(heading, text + remark, answers)
     if again:
         how = "They are stopping. Stop now ends their ranks at once, without another checkpoint."
         answers = NOW
@@ -70,29 +70,29 @@ def question(runs: Sequence[Stoppable], *, again: bool = False, others: int = 0)
         if any(run.waits for run in runs):
             how += " One that is queued does not start."
         answers = [("stop", "Stop them", "warning"), RUN_ON]
-    return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{_names(runs)}\n \n{how}{rest}", answers)
+    return Question(f"Stop {len(runs)} runs{' now' if again else ''}?", f"{_names(runs)}\n \n{how}{remark}", answers)
 
 
-def _of_one(one: Stoppable, *, again: bool) -> Question:
+def _of_one(stoppable: Stoppable, *, again: bool) -> Question:
     answers = [("stop", "Stop", "warning"), RUN_ON]
-    if one.waits == "queue":
+    if stoppable.waits == "queue":
         heading, what = "Cancel this run?", "has not started. It leaves the queue, and ends."
         answers = [("stop", "Cancel the run", "warning"), ("run-on", "Keep it", "default")]
-    elif one.waits:
+    elif stoppable.waits:
         heading, what = "Cancel its job?", "has not started. Its Slurm job is cancelled, and the run ends."
         answers = [("stop", "Cancel the job", "warning"), ("run-on", "Keep it", "default")]
     elif again:
         heading, answers = "Stop now?", NOW
         what = "is stopping. Stop now ends the ranks at once, without another checkpoint."
-        if one.grace_s is not None:
+        if stoppable.grace_s is not None:
             what = "was sent SIGTERM. Stop now ends it with SIGKILL after two seconds."
-    elif one.grace_s is not None:
+    elif stoppable.grace_s is not None:
         heading, what = "Stop this script?", "ends before its next step if it asks should_stop(). Otherwise it gets "
-        what += f"SIGTERM, and SIGKILL if it still runs after {format_duration(one.grace_s)}."
+        what += f"SIGTERM, and SIGKILL if it still runs after {format_duration(stoppable.grace_s)}."
     else:
         heading, answers = "Stop this run?", [("stop", "Stop and save", "warning"), RUN_ON]
         what = "saves a checkpoint after the step that all ranks agree on, and ends. It can be resumed from there."
-    return Question(heading, f"{one.title}\n{what} {one.alone}".rstrip(), answers)
+    return Question(heading, f"{stoppable.title}\n{what} {stoppable.alone}".rstrip(), answers)
 
 
 def ended(runs: Sequence[Stoppable]) -> Question:
@@ -113,6 +113,6 @@ def do(runs: Sequence[RunDir], *, now: bool = False) -> Outcome:
     # Others have begun meanwhile.
     if cancelled := {run for run in waiting.intersection(outcome.done) if not run.is_live()}:
         outcome.say(f"Cancelled {plural(len(cancelled), 'run')} in the queue.")
-    if asked := len(outcome.done) - len(cancelled):
-        outcome.say(f"Asked {plural(asked, 'run')} to stop{' now' if now else ''}.")
+    if stopping := len(outcome.done) - len(cancelled):
+        outcome.say(f"Asked {plural(stopping, 'run')} to stop{' now' if now else ''}.")
     return outcome

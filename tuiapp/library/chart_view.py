@@ -1,10 +1,14 @@
-"""How the user last chose to see charts and runs: `tuiapp/charts.json` in the user's state directory."""
+"""What the user chose last, in the user's state directory under `tuiapp`.
+
+`charts.json` has how charts and runs are seen, `form.json` the form of Configure. A damaged file is as a missing one,
+but that readers are told why.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -15,6 +19,8 @@ from tuiapp.trainers.state.objective import Objective, Objectives, objective_of
 from tuiapp.trainers.state.series import SMOOTHINGS
 from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.view.draft import to_texts
+
+Kept = TypeVar("Kept")
 
 MAX_FILE_BYTES = 64 * 1024
 
@@ -33,20 +39,20 @@ class ChartView(msgspec.Struct, frozen=True, kw_only=True):
     smoothing: float = 0.6
     log: bool = False
     forms: dict[str, Literal["lines", "band", "heat"]] = {}
-    """How ranks are drawn, by metric; of others as tells most."""
+    """How ranks are drawn, by metric; a metric that is missing is drawn as tells most."""
     objective: str = ""
     """What runs are best by, as in the journal; "" until the user chooses it."""
     rises: bool = True
-    """Whether more of that is better."""
+    """Whether a higher `objective` is better."""
     added: tuple[str, ...] = ()
     """Columns of the list of runs beside those that tell its runs apart."""
     removed: tuple[str, ...] = ()
-    """Columns that it never has."""
+    """Columns that the list of runs never has."""
     sort: str = ""
-    """The column that it is sorted by; "" until the user chooses one."""
+    """The column that the list of runs is sorted by; "" until the user chooses one."""
     reverse: bool = False
     folded: bool = True
-    """Whether each of its groups is one row."""
+    """Whether each group of the list of runs is one row."""
     opened: tuple[str, ...] = ()
     """Keys of the groups that are open nevertheless."""
     baseline: str = ""
@@ -69,14 +75,8 @@ def view_path() -> Path:
 
 def read_view() -> tuple[ChartView, str]:
     """Reads the view; the defaults, and why, if the file is damaged."""
-    try:
-        return msgspec.json.decode(read_limited(view_path(), MAX_FILE_BYTES), type=ChartView), ""
-    except FileNotFoundError:
-        return ChartView(), ""
-    except OSError as error:
-        return ChartView(), error.strerror or str(error)
-    except (ValueError, RecursionError) as error:  # too long, not UTF-8, no JSON, or of other types
-        return ChartView(), str(error)
+    view, problem = _read(view_path(), ChartView)
+    return view or ChartView(), problem
 
 
 def chosen_objective(infos: Sequence[RunInfo]) -> Objective | None:
@@ -93,12 +93,7 @@ def chosen_objectives(infos: Sequence[RunInfo]) -> Objectives:
 
 def change_view(changes: dict[str, object]) -> None:
     """Writes some of the settings atomically; a damaged file is replaced. Raises OSError."""
-    view, path = read_view()[0], view_path()
-    make_private(path.parent)
-    write_atomically(path, msgspec.json.encode(msgspec.structs.replace(view, **changes)))
-
-
-MAX_FORM_BYTES = 64 * 1024
+    _write(view_path(), msgspec.structs.replace(read_view()[0], **changes))
 
 
 class LastForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,15 +122,10 @@ def form_path() -> Path:
 
 
 def read_last_form() -> tuple[LastForm | None, str]:
-    """Reads it; None if there is none, or with why if it cannot be used."""
-    try:
-        last = msgspec.json.decode(read_limited(form_path(), MAX_FORM_BYTES), type=LastForm)
-    except FileNotFoundError:
-        return None, ""
-    except OSError as error:
-        return None, error.strerror or str(error)
-    except (ValueError, RecursionError) as error:  # too long, not UTF-8, no JSON, or of other types
-        return None, str(error)
+    """Reads the last form; None if there is none, or with why if it cannot be used."""
+    last, problem = _read(form_path(), LastForm)
+    if last is None:
+        return None, problem
     if last.schema != SCHEMA:
         return None, f"it is of schema {last.schema}, and this version of tuiapp reads schema {SCHEMA}"
     if unknown := next((key for key in last.changes if key not in OPTIONS), ""):
@@ -144,7 +134,22 @@ def read_last_form() -> tuple[LastForm | None, str]:
 
 
 def write_last_form(last: LastForm) -> None:
-    """Writes it atomically, as private as a run's configuration. Raises OSError."""
-    path = form_path()
+    """Writes the last form atomically, as private as a run's configuration. Raises OSError."""
+    _write(form_path(), last)
+
+
+def _read(path: Path, kind: type[Kept]) -> tuple[Kept | None, str]:
+    """Returns what a file has; None if it is missing, or with why if it is damaged."""
+    try:
+        return msgspec.json.decode(read_limited(path, MAX_FILE_BYTES), type=kind), ""
+    except FileNotFoundError:
+        return None, ""
+    except OSError as error:
+        return None, error.strerror or str(error)
+    except (ValueError, RecursionError) as error:  # too long, not UTF-8, no JSON, or of other types
+        return None, str(error)
+
+
+def _write(path: Path, value: msgspec.Struct) -> None:
     make_private(path.parent)
-    write_atomically(path, msgspec.json.encode(last))
+    write_atomically(path, msgspec.json.encode(value))

@@ -56,9 +56,9 @@ def compacted(journal: Path) -> Iterator[bytes]:
             yield from joiner.flush()
         if isinstance(event, RunStarted):
             joiner.begin(event)
-        if isinstance(event, RunEnded) and number == end and (found := joiner.blemishes()):
-            others = [blemish for blemish in event.summary.blemishes if blemish.kind != found[0].kind]
-            line = encode(replace(event, summary=replace(event.summary, blemishes=others + found)))
+        if isinstance(event, RunEnded) and number == end and (joined := joiner.blemishes()):
+            remaining = [blemish for blemish in event.summary.blemishes if blemish.kind != joined[0].kind]
+            line = encode(replace(event, summary=replace(event.summary, blemishes=remaining + joined)))
         yield line
     yield from joiner.flush()
 
@@ -143,7 +143,7 @@ class _Joiner:
             yield from self._give(key)
         waiting = self._pending.setdefault(key, [])
         waiting.append((event, line))
-        if sum(len(one) for one, _ in waiting) >= self._windows[key]:
+        if sum(len(metrics) for metrics, _ in waiting) >= self._windows[key]:
             yield from self._give(key)
 
     def flush(self) -> Iterator[bytes]:
@@ -151,7 +151,7 @@ class _Joiner:
             yield from self._give(key)
 
     def _ends_epoch(self, event: Metrics) -> bool:
-        first, last = (_epoch(event.values[EPOCH][place]) for place in (0, -1))
+        first, last = (_epoch(event.values[EPOCH][index]) for index in (0, -1))
         before = self._epochs.get(event.rank, first)
         self._epochs[event.rank] = last
         return first != before
@@ -181,22 +181,22 @@ class _Joiner:
         for name, column in columns.items():
             built_in = not self._is_script and STEP_TIME in columns
             if name == EXAMPLES and STEP_TIME in columns:
-                found = [sum(column[group]) for group in groups]
+                joined = [sum(column[group]) for group in groups]
             elif name == EPOCH or (built_in and name == LEARNING_RATE):
-                found = [column[group.stop - 1] for group in groups]
+                joined = [column[group.stop - 1] for group in groups]
             elif built_in and name in (STEP_TIME, DATA_WAIT):
-                found = [round(join(column[group], steps[group]), 6) for group in groups]
+                joined = [round(join(column[group], steps[group]), 6) for group in groups]
             else:
-                found = [join(column[group], weights[group]) for group in groups]
+                joined = [join(column[group], weights[group]) for group in groups]
                 lows, highs, lasts = (_column(events, name, side) for side in ("lows", "highs", "lasts"))
-                least = [bound(min, lows[group], value) for group, value in zip(groups, found, strict=True)]
-                greatest = [bound(max, highs[group], value) for group, value in zip(groups, found, strict=True)]
-                if least != (shown := [*map(not_nan, found)]) or greatest != shown:
+                least = [bound(min, lows[group], value) for group, value in zip(groups, joined, strict=True)]
+                greatest = [bound(max, highs[group], value) for group, value in zip(groups, joined, strict=True)]
+                if least != (shown := [*map(not_nan, joined)]) or greatest != shown:
                     last = [not_nan(lasts[group.stop - 1]) for group in groups]
-                    for side, given in zip(bounds, (least, greatest, last), strict=True):
-                        side[name] = given
-            values[name] = [*map(not_nan, found)]
-            if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(found) if isinf(value)}:
+                    for side, bound_values in zip(bounds, (least, greatest, last), strict=True):
+                        side[name] = bound_values
+            values[name] = [*map(not_nan, joined)]
+            if signs := {entry: 1 if value > 0 else -1 for entry, value in enumerate(joined) if isinf(value)}:
                 infinite[name] = signs
         counts = [sum(steps[group]) for group in groups]
         return replace(
@@ -220,15 +220,15 @@ class _Joiner:
             epochs = [*map(_epoch, columns[EPOCH])]
         finite = [tuple(map(isfinite, entry)) for entry in zip(*columns.values(), strict=True)]
         starts = [0]
-        for place in range(1, len(ends)):
-            alone = begins if place == 1 else epochs[place - 1] != epochs[place - 2]
+        for index in range(1, len(ends)):
+            alone = begins if index == 1 else epochs[index - 1] != epochs[index - 2]
             if (
                 alone
-                or epochs[place] != epochs[place - 1]
-                or finite[place] != finite[place - 1]
-                or place - starts[-1] >= window
+                or epochs[index] != epochs[index - 1]
+                or finite[index] != finite[index - 1]
+                or index - starts[-1] >= window
             ):
-                starts.append(place)
+                starts.append(index)
         return [slice(*both) for both in pairwise([*starts, len(ends)])]
 
 
@@ -243,16 +243,16 @@ def _follows(first: Metrics, before: Metrics, event: Metrics) -> bool:
 
 def _column(events: Sequence[Metrics], name: str, side: str = "values") -> list[float]:
     """Returns a metric's values in events, or the least, greatest or last ones that their entries join."""
-    found = list[float | None]()
+    column = list[float | None]()
     for event in events:
         values = event.values[name]
         bounds = (getattr(event, side) or {}).get(name, values)
         # JSON has no infinite ones: they are those of `values`.
-        found += [
-            value if one is None and value is not None and isinf(value) else one
-            for one, value in zip(bounds, values, strict=True)
+        column += [
+            value if limit is None and value is not None and isinf(value) else limit
+            for limit, value in zip(bounds, values, strict=True)
         ]
-    return [nan if value is None else value for value in found]
+    return [nan if value is None else value for value in column]
 
 
 def _epoch(value: float | None) -> int:

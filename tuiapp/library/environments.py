@@ -60,13 +60,13 @@ class Recipe:
     """The only version of Python that it runs on; "" for that of tuiapp."""
 
     def made_of(self, *, cuda: bool, older: bool) -> tuple[tuple[str, ...], str]:
-        """What is installed, and the index that is searched besides the usual one."""
+        """Returns what is installed, and the index that is searched besides the usual one."""
         if not cuda:
             return self.requirements, self.index
         if not older:
             return self.cuda, ""
         return tuple(
-            one.replace("[cuda13]", "[cuda12]") for one in self.cuda
+            requirement.replace("[cuda13]", "[cuda12]") for requirement in self.cuda
         ), OLDER_CUDA if _TORCH in self.cuda else ""
 
 
@@ -104,7 +104,7 @@ class CancelledError(Exception):
 
 
 def describe(name: str, *, cuda: bool, older: bool = False) -> str:
-    """What would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here.
+    """Says what would be made, what it downloads and takes on the disk; raises CreateError if it cannot be made here.
 
     `older`: for CUDA 12, where the driver or the GPUs are not for CUDA 13.
     """
@@ -159,9 +159,8 @@ def remove(name: str) -> Path:
     """Removes an environment; returns its directory. Raises CreateError if there is none, or if it is used."""
     directory = environments_dir() / name
     if name not in RECIPES or not os.path.exists(directory):
-        there = (
-            ", ".join(recipe for recipe in RECIPES if os.path.exists(environments_dir() / recipe / COMPLETE)) or "none"
-        )
+        made = [recipe for recipe in RECIPES if os.path.exists(environments_dir() / recipe / COMPLETE)]
+        there = ", ".join(made) or "none"
         raise CreateError(f"There is no environment {name!r} in {environments_dir()}; there are: {there}.")
     with _alone(name):
         _check_not_used(directory)
@@ -173,7 +172,7 @@ def remove(name: str) -> Path:
 
 
 def log_path(name: str) -> Path:
-    """What the installer printed when an environment was made for the last time."""
+    """Returns the file with what the installer printed when an environment was made for the last time."""
     return environments_dir() / f"{name}.log"
 
 
@@ -185,16 +184,16 @@ def _recipe(name: str, *, cuda: bool) -> Recipe:
 
 
 def _find_python(name: str, recipe: Recipe) -> str:
-    """The interpreter that the environment is made with; for uv also a version, which it finds or downloads."""
-    own = "{}.{}".format(*sys.version_info)
-    if recipe.python in ("", own):
+    """Returns the interpreter that makes the environment; for uv also a version, which it finds or downloads."""
+    running = "{}.{}".format(*sys.version_info)
+    if recipe.python in ("", running):
         return sys.executable
     if shutil.which("uv"):
         return recipe.python
-    if found := shutil.which(f"python{recipe.python}"):
-        return found
+    if interpreter := shutil.which(f"python{recipe.python}"):
+        return interpreter
     raise CreateError(
-        f"{name} needs Python {recipe.python}: {recipe.requirements[1]} does not install on the {own} that runs "
+        f"{name} needs Python {recipe.python}: {recipe.requirements[1]} does not install on the {running} that runs "
         f"tuiapp. Install python{recipe.python}, with its venv, or uv, which downloads one."
     )
 
@@ -324,7 +323,7 @@ def _alone(name: str) -> Iterator[int]:
 
 
 class Environment(NamedTuple):
-    """A backend's."""
+    """What a backend's ranks run in."""
 
     backend: str
     interpreter: Interpreter
@@ -335,15 +334,14 @@ class Environment(NamedTuple):
 
     @property
     def versions(self) -> dict[str, str]:
-        """NumPy's and the backend's packages'."""
+        """The versions of NumPy and of the backend's packages."""
         if self.installed is None or not BACKENDS[self.backend].builtin:
             return {}
         names = (*BACKENDS[self.backend].packages, "numpy")
-        found = {name: self.installed.version_of(name) for name in names}
-        return {name: version for name, version in found.items() if version}
+        return {name: version for name in names if (version := self.installed.version_of(name))}
 
     def without_gpus(self, machine: Machine) -> str:
-        """Why it cannot use GPUs here; "" if it can."""
+        """Says why the backend cannot use GPUs here; "" if it can."""
         if not machine.gpus:
             return machine.gpu_problem
         return self.unavailable or (
@@ -351,7 +349,7 @@ class Environment(NamedTuple):
         )
 
     def words(self, machine: Machine | None) -> str:
-        """In which interpreter, if not tuiapp's own, what it has, and whether it can use the GPUs that are here."""
+        """Says in which interpreter ranks run, if not tuiapp's own, what it has, and if it can use the GPUs here."""
         parts = [] if self.interpreter.origin == "own" else [f"in {self.interpreter.python}"]
         if parts and self.installed:
             parts += [f"Python {self.installed.version}", *(f"{name} {of}" for name, of in self.versions.items())]
@@ -361,13 +359,16 @@ class Environment(NamedTuple):
 
 
 def find_environments() -> list[Environment]:
-    """All backends' environments, as far as they are known; starts no process."""
-    found = find_interpreters().items()
-    return [Environment(backend, one, one.known, why_not(backend, one)) for backend, one in found]
+    """Returns all backends' environments, as far as they are known; starts no process."""
+    interpreters = find_interpreters().items()
+    return [
+        Environment(backend, interpreter, interpreter.known, why_not(backend, interpreter))
+        for backend, interpreter in interpreters
+    ]
 
 
 def inspect_environments() -> Sequence[Environment]:
-    """All backends' environments; asks the interpreters that are not known, which takes a while."""
+    """Returns all backends' environments; asks the interpreters that are not known, which takes a while."""
     for backend, interpreter in find_interpreters().items():
         if BACKENDS[backend].builtin and not why_not(backend, interpreter):
             interpreter.inspect()

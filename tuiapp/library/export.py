@@ -37,18 +37,18 @@ def check_target(path: Path, form: str, what: What = "metrics", *, force: bool) 
         files = names_of(directories=False)
         raise ExportError(f"{form} holds metrics, no {what}: choose {', '.join(files[:-1])} or {files[-1]} for those.")
     if not exporter.is_directory and path.suffix and path.suffix.lower() != exporter.suffix:
-        known = ", ".join(EXPORTERS)
-        raise ExportError(f"{path.name} must end in {exporter.suffix}, the chosen format. Formats: {known}.")
+        formats = ", ".join(EXPORTERS)
+        raise ExportError(f"{path.name} must end in {exporter.suffix}, the chosen format. Formats: {formats}.")
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         if not os.path.isdir(path.parent):
             raise ExportError(f"The directory {path.parent} does not exist.") from None
         return
     if exporter.is_directory:
-        if not stat.S_ISDIR(found.st_mode):
+        if not stat.S_ISDIR(status.st_mode):
             raise ExportError(f"{path} is not a directory, as {form} needs.")
-    elif not stat.S_ISREG(found.st_mode):
+    elif not stat.S_ISREG(status.st_mode):
         raise ExportError(f"{path} is not a regular file.")
     if not force:
         raise ExportError(exists(path))
@@ -146,5 +146,5 @@ def with_facts(info: RunInfo) -> RunInfo:
 
 
 def config_of(run: RunDir) -> dict[str, object]:
-    """A run's configuration: the keys that it uses, and what its script says of it."""
+    """Returns a run's configuration: the keys that it uses, and what its script says of it."""
     return known_values(with_facts(summarise(run)))

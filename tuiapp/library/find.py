@@ -29,11 +29,11 @@ def list_runs(runs_dir: Path) -> list[RunDir]:
 
 def find_runs(runs_dir: Path) -> Iterator[RunDir]:
     """Yields the runs of `list_runs`, looking at each only when it is wanted: the directory may be slow."""
-    found: list[os.DirEntry[str]] = []
+    directories: list[os.DirEntry[str]] = []
     with contextlib.suppress(OSError), os.scandir(runs_dir) as entries:
-        found.extend(entry for entry in entries if RUN_ID.fullmatch(entry.name))
-    found.sort(key=lambda entry: entry.name, reverse=True)
-    for _, of_a_second in groupby(found, key=lambda entry: entry.name[:SECOND]):
+        directories.extend(entry for entry in entries if RUN_ID.fullmatch(entry.name))
+    directories.sort(key=lambda entry: entry.name, reverse=True)
+    for _, of_a_second in groupby(directories, key=lambda entry: entry.name[:SECOND]):
         runs = [Path(entry.path) for entry in of_a_second if _is_directory(entry)]
         yield from map(RunDir, sorted(runs, key=_launched, reverse=True) if runs[1:] else runs)
 
@@ -58,7 +58,7 @@ def unreadable(runs_dir: Path) -> str:
 
 
 def _launched(path: Path) -> tuple[int, str]:
-    """Sort key of runs whose names have the same second: the time of run.toml, which is written once."""
+    """Returns the sort key of runs whose names have the same second: the time of run.toml, which is written once."""
     try:
         written = os.stat(path / "run.toml").st_mtime_ns
     except OSError:

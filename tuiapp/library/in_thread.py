@@ -1,4 +1,4 @@
-"""Reads in a thread what may be on a slow disk, or on a file server that is down."""
+"""Threads that read what may be on a slow disk, or on a file server that is down: once, or again and again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PollingThread:
         self._thread = threading.Thread(target=self._keep_polling, name=name, daemon=True)
 
     def _poll(self) -> Generator[float, None, None]:
-        """Looks, and yields the seconds until the next look; is closed where it has yielded."""
+        """Looks, and yields the seconds until the next look; the generator is closed where it has yielded."""
         raise NotImplementedError
 
     def start(self) -> None:

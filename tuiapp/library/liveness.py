@@ -21,17 +21,17 @@ def keep_watched(run: RunDir) -> Liveness:
 
     Starts the process that watches its Slurm job, or the keeper of its queue, where there is none.
     """
-    seen = run.liveness()
-    if seen is Liveness.WAITING:
+    liveness = run.liveness()
+    if liveness is Liveness.WAITING:
         from tuiapp.trainers.experiments.queue import keep_alive
 
         keep_alive(run)
-    if seen is Liveness.UNWATCHED_JOB:
+    if liveness is Liveness.UNWATCHED_JOB:
         # Imported by few views otherwise.
         from tuiapp.trainers.launch import watch_queue
 
         watch_queue(run)
-    return seen
+    return liveness
 
 
 def keep_searched(runs_dir: Path) -> None:
@@ -72,8 +72,8 @@ class LivenessProbe:
 
     def is_alive(self) -> bool:
         """Whether it is or may be live; False once its supervisor is dead or its directory deleted."""
-        seen = keep_watched(self._run)
-        self.unreachable = seen is Liveness.UNKNOWN
+        liveness = keep_watched(self._run)
+        self.unreachable = liveness is Liveness.UNKNOWN
         if self.unreachable:
             return self._is_process_alive()
         self._unknown_since = None
@@ -81,7 +81,7 @@ class LivenessProbe:
         if (note := self._run.lock_note()) != LockNote():
             self.note = note
             self._elsewhere |= note.machine not in ("", self._machine)
-        if seen.is_live:
+        if liveness.is_live:
             self._free_since, self.trouble = None, self.note.trouble
             return True
         now, self.trouble = self._clock(), ""

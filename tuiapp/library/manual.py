@@ -63,21 +63,21 @@ def sections(topic: str) -> list[Section]:
     page = read_page(topic)
     title, _, body = page.removeprefix("# ").partition("\n")
     first, *parts = re.split(r"^## ", body, flags=re.MULTILINE)
-    found = [Section(topic, title, "", first.strip())]
+    page_sections = [Section(topic, title, "", first.strip())]
     for part in parts:
         heading, _, text = part.partition("\n")
         anchor = _NOT_IN_AN_ANCHOR.sub("", heading.lower()).replace(" ", "-")
-        found.append(Section(topic, heading, anchor, text.strip()))
-    return found
+        page_sections.append(Section(topic, heading, anchor, text.strip()))
+    return page_sections
 
 
-def search(words: str) -> list[Section]:
+def search(query: str) -> list[Section]:
     """Returns the sections that have all of these words, those with one in the title first."""
-    wanted = words.casefold().split()
-    found = [
+    wanted = query.casefold().split()
+    matches = [
         section
         for topic in TOPICS
         for section in sections(topic)
         if all(word in f"{section.title}\n{section.text}".casefold() for word in wanted)
     ]
-    return sorted(found, key=lambda section: not any(word in section.title.casefold() for word in wanted))
+    return sorted(matches, key=lambda section: not any(word in section.title.casefold() for word in wanted))

@@ -219,8 +219,8 @@ def _render(config: RunConfig, description: str, existing: Path | None) -> str:
         with contextlib.suppress(OSError, ValueError, RecursionError, TOMLKitError):
             document = tomlkit.parse(read_limited(existing, MAX_FILE_BYTES))
     for key in list(document):
-        known = key in OPTIONS or key == "schema" or (key == "description" and isinstance(document[key], str))
-        if not known:
+        is_ours = key in OPTIONS or key == "schema" or (key == "description" and isinstance(document[key], str))
+        if not is_ours:
             del document[key]
     document["schema"] = SCHEMA
     if description:

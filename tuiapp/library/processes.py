@@ -27,27 +27,27 @@ class ProcessReader:
 
     def read(self) -> dict[int, Seen]:
         """Returns the processes by pid; the CPU use is since the last call. Kernel threads are left out."""
-        found: dict[int, Seen] = {}
-        known: dict[psutil.Process, tuple[str, str, str]] = {}
+        processes: dict[int, Seen] = {}
+        descriptions: dict[psutil.Process, tuple[str, str, str]] = {}
         for process in psutil.process_iter():
             try:
                 with process.oneshot():
-                    words = self._known.get(process)
-                    fresh = words is None
-                    if words is None:
+                    description = self._known.get(process)
+                    fresh = description is None
+                    if description is None:
                         command = process.cmdline()
-                        words = _user(process.uids().effective), _command(command), _run(command)
-                    known[process] = words
-                    if words[1]:
+                        description = _user(process.uids().effective), _command(command), _run(command)
+                    descriptions[process] = description
+                    if description[1]:
                         busy = process.cpu_percent()
                         memory = process.memory_info().rss
-                        user, line, run = words
-                        found[process.pid] = Seen(process.ppid(), user, None if fresh else busy, memory, line, run)
+                        user, line, run = description
+                        processes[process.pid] = Seen(process.ppid(), user, None if fresh else busy, memory, line, run)
             except psutil.Error:
                 # It has ended.
                 continue
-        self._known = known
-        return found
+        self._known = descriptions
+        return processes
 
 
 @lru_cache(512)
@@ -58,16 +58,16 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def _run(words: list[str]) -> str:
+def _run(command: list[str]) -> str:
     """Returns the name of the run whose supervisor a command is, else its id; "" of any other."""
-    if SUPERVISOR_MODULE not in words[:-1]:
+    if SUPERVISOR_MODULE not in command[:-1]:
         return ""
-    run = RunDir(Path(words[words.index(SUPERVISOR_MODULE) + 1]))
+    run = RunDir(Path(command[command.index(SUPERVISOR_MODULE) + 1]))
     return sanitize(read_about(run)[0].name or run.run_id, 60)
 
 
-def _command(words: list[str]) -> str:
-    if not words:
+def _command(command: list[str]) -> str:
+    if not command:
         return ""
     # The program's directory says little.
-    return sanitize(shlex.join([os.path.basename(words[0]) or words[0], *words[1:]]), COMMAND_CHARACTERS)
+    return sanitize(shlex.join([os.path.basename(command[0]) or command[0], *command[1:]]), COMMAND_CHARACTERS)

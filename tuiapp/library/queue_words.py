@@ -1,4 +1,4 @@
-"""How queued runs stand, in words."""
+"""What is said of queued runs: their place, why they wait, when they are expected to start, and what they cost."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
     queue = [info for info in infos if info.waiting is not None]
     if not queue:
         return [*infos]
-    seen, trouble = dict[str, Outlook](), dict[Path, str]()
+    outlooks, trouble = dict[str, Outlook](), dict[Path, str]()
     for directory in {info.directory.path.parent for info in queue}:
-        seen |= outlook(directory)
+        outlooks |= outlook(directory)
         trouble[directory] = queue_trouble(directory)
     queue.sort(key=lambda info: (info.waiting.rank if info.waiting else (), info.directory.run_id))
-    found = {}
+    updated = {}
     for index, info in enumerate(queue, start=1):
         run = info.directory
-        words = why_it_waits(info.waiting, seen.get(run.run_id), trouble[run.path.parent]) or info.reason
-        found[run] = replace(info, place=index, reason=words)
-    return [found.get(info.directory, info) for info in infos]
+        reason = why_it_waits(info.waiting, outlooks.get(run.run_id), trouble[run.path.parent]) or info.reason
+        updated[run] = replace(info, place=index, reason=reason)
+    return [updated.get(info.directory, info) for info in infos]
 
 
 def describe_place(run: RunDir) -> str:
     """Says which place a waiting run has in the queue, why it waits, and when it is expected to start."""
     runs_dir, queue = run.path.parent, find_waiting(run.path.parent)
-    place = next((n for n, one in enumerate(queue, start=1) if one.run.run_id == run.run_id), None)
-    if place is None:
+    number = next((n for n, entry in enumerate(queue, start=1) if entry.run.run_id == run.run_id), None)
+    if number is None:
         return ""
-    seen = outlook(runs_dir).get(run.run_id)
-    words = why_it_waits(queue[place - 1].waiting, seen, queue_trouble(runs_dir))
-    return ", ".join(filter(None, (f"number {place} of {len(queue)}", words)))
+    expected = outlook(runs_dir).get(run.run_id)
+    reason = why_it_waits(queue[number - 1].waiting, expected, queue_trouble(runs_dir))
+    return ", ".join(filter(None, (f"number {number} of {len(queue)}", reason)))
 
 
 def queue_trouble(runs_dir: Path) -> str:
@@ -50,16 +50,16 @@ def queue_trouble(runs_dir: Path) -> str:
     return no_space(runs_dir) or keeper_trouble(runs_dir)
 
 
-def why_it_waits(waiting: Waiting | None, seen: Outlook | None, trouble: str = "") -> str:
+def why_it_waits(waiting: Waiting | None, expected: Outlook | None, trouble: str = "") -> str:
     """Says why a run waits, and when it is expected to start."""
     if waiting is DAMAGED:
         return "its waits.json cannot be read; it can only be cancelled"
     if waiting is not None and waiting.held:
         return "held"
-    if trouble or seen is None:
+    if trouble or expected is None:
         return trouble
-    start = f"expected to start {clock(seen.start)}" if seen.start else ""
-    return ", ".join(filter(None, (seen.reason, start)))
+    start = f"expected to start {clock(expected.start)}" if expected.start else ""
+    return ", ".join(filter(None, (expected.reason, start)))
 
 
 def cost_words(cost: Cost | None, *, at_most: bool = False) -> str:

@@ -44,7 +44,7 @@ Rows = list[tuple[str, tuple[str, ...]]]
 class Reported:
     """One run of a report; all texts are sanitized."""
 
-    place: int
+    index: int
     letter: str
     info: RunInfo
     state: RunState = field(default_factory=RunState)
@@ -61,7 +61,7 @@ class Reported:
 
     @property
     def heading(self) -> str:
-        """The heading of its column: its letter, and its name if it has one."""
+        """The heading of the run's column: its letter, and its name if it has one."""
         return f"{self.letter} {self.title}" if self.title != self.run_id else self.letter
 
     @property
@@ -77,10 +77,10 @@ class Reported:
 
     @property
     def remarks(self) -> list[str]:
-        """Why it ended, and what is missing of it."""
+        """Why the run ended, and what is missing of it."""
         reason = self.info.reason if self.info.status != "completed" else ""
-        found = [reason, self.state.gaps.words, self.info.problem]
-        return [sanitize(one) for one in found if one]
+        texts = [reason, self.state.gaps.words, self.info.problem]
+        return [sanitize(remark) for remark in texts if remark]
 
     @property
     def alerts(self) -> list[Alert]:
@@ -98,18 +98,18 @@ class Reported:
     @property
     def media(self) -> list[tuple[Media, bytes]]:
         """The last picture or text of each name and rank, as far as they are small enough to be in a page."""
-        found, room = list[tuple[Media, bytes]](), MAX_MEDIA_BYTES
-        for one in shown_at(self.state.media, None):
+        files, room = list[tuple[Media, bytes]](), MAX_MEDIA_BYTES
+        for medium in shown_at(self.state.media, None):
             with suppress(OSError):
-                data = read_media(self.info.directory.media, one.file)
+                data = read_media(self.info.directory.media, medium.file)
                 if len(data) <= room:
                     room -= len(data)
-                    found.append((one, data))
-        return found
+                    files.append((medium, data))
+        return files
 
     @property
     def summary(self) -> list[tuple[str, str]]:
-        """What its script says of the result."""
+        """What the run's script says of the result."""
         return [(sanitize(key, 60), format_fact(value)) for key, value in self.state.facts.summary.items()]
 
 
@@ -118,21 +118,21 @@ def read_runs(runs: Sequence[RunDir]) -> list[Reported]:
     return [_read(index, run) for index, run in enumerate(runs)]
 
 
-def _read(place: int, run: RunDir) -> Reported:
-    found = Reported(place, chr(ord("a") + place), summarise(run))
-    if not found.info.is_readable:
-        return found
-    found.state = read_run(run)
-    found.curves = found.state.curves.joined()
-    found.info = replace(found.info, facts=found.state.facts)
-    return found
+def _read(index: int, run: RunDir) -> Reported:
+    report = Reported(index, chr(ord("a") + index), summarise(run))
+    if not report.info.is_readable:
+        return report
+    report.state = read_run(run)
+    report.curves = report.state.curves.joined()
+    report.info = replace(report.info, facts=report.state.facts)
+    return report
 
 
 def figures(runs: Sequence[Reported], *, standalone: bool = False) -> list[tuple[str, str]]:
     """Returns metric and SVG of each figure, in the order in which metrics are offered."""
-    drawn = [(run.letter, run.place, run.curves) for run in runs]
+    drawn = [(run.letter, run.index, run.curves) for run in runs]
     names = ordered({name for run in runs for name in run.curves.names})
-    beside = {one for name in names if (one := held_out_of(name, names))} | {TEST_EXAMPLES}
+    beside = {held_out for name in names if (held_out := held_out_of(name, names))} | {TEST_EXAMPLES}
     shown = [name for name in names if name not in beside and not is_bookkeeping(name)]
     pictures = ((name, draw_figure(drawn, name, standalone=standalone)) for name in shown)
     return [(name, picture) for name, picture in pictures if picture]
@@ -155,16 +155,16 @@ def group_rows(runs: Sequence[Reported]) -> tuple[Rows, list[str]]:
         return [], []
     letters = {run.info.directory: run.letter for run in runs}
     heads = [f"{' '.join(letters[info.directory] for info in runs_of(row))} {row_name(row)}" for row in rows]
-    found = [(line.name, line.values) for line in results(rows)]
-    return [(name, values) for name, values in found if any(value != MISSING for value in values)], heads
+    results_by_name = [(line.name, line.values) for line in results(rows)]
+    return [(name, values) for name, values in results_by_name if any(value != MISSING for value in values)], heads
 
 
 def turned(rows: Rows, heads: Sequence[str]) -> tuple[Rows, Sequence[str]]:
     """Returns a table and its headings, with a row for each run where they are many."""
     if len(heads) <= MOST_BESIDE or not rows:
         return rows, heads
-    found = [(head, tuple(values[index] for _, values in rows)) for index, head in enumerate(heads)]
-    return found, [name for name, _ in rows]
+    by_run = [(head, tuple(values[index] for _, values in rows)) for index, head in enumerate(heads)]
+    return by_run, [name for name, _ in rows]
 
 
 def best_words(runs: Sequence[Reported]) -> str:
@@ -197,9 +197,9 @@ def config_rows(runs: Sequence[Reported]) -> tuple[Rows, Rows, Rows]:
 
 def environment_rows(runs: Sequence[Reported]) -> Rows:
     """Returns versions, machine, devices and command line of each run, as its directory has them."""
-    found = [_environment(run.info.directory) for run in runs]
-    keys = dict.fromkeys(key for each in found for key in each)
-    return [(key, tuple(each.get(key, MISSING) for each in found)) for key in keys]
+    environments = [_environment(run.info.directory) for run in runs]
+    keys = dict.fromkeys(key for environment in environments for key in environment)
+    return [(key, tuple(environment.get(key, MISSING) for environment in environments)) for key in keys]
 
 
 def _environment(run: RunDir) -> dict[str, str]:
@@ -209,7 +209,7 @@ def _environment(run: RunDir) -> dict[str, str]:
         return {}
     if not isinstance(environment, dict):
         return {}
-    memory, gpus, words = (environment.get(key) for key in ("memory_total_bytes", "gpus", "command_line"))
+    memory, gpus, command_line = (environment.get(key) for key in ("memory_total_bytes", "gpus", "command_line"))
     names = [str(gpu.get("name")) for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
     versions = environment.get("versions")
     texts = {
@@ -221,7 +221,7 @@ def _environment(run: RunDir) -> dict[str, str]:
         "driver": environment.get("driver"),
         "Python": environment.get("python"),
         **(versions if isinstance(versions, dict) else {}),
-        "command line": shlex.join(mask_words(map(str, words))) if isinstance(words, list) else None,
+        "command line": shlex.join(mask_words(map(str, command_line))) if isinstance(command_line, list) else None,
         "working directory": environment.get("working_directory"),
         "git commit": environment.get("git_commit"),
     }

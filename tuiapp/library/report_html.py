@@ -87,7 +87,7 @@ def to_html(runs: Sequence[Reported], written: str, study: Sheet | None = None, 
 
 
 def _study(study: Sheet, picture: str) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in study.heads)
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in study.heads)
     rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in study.cells)
     notes = "".join(f"<li>{escape(note)}</li>" for note in study.notes)
     drawn = f'<div class="figures"><div>{picture}</div></div>' if picture else ""
@@ -97,7 +97,7 @@ def _study(study: Sheet, picture: str) -> str:
 
 def _heading(run: Reported, alone: bool) -> str:
     bad = " bad" if run.info.status in ("failed", "lost") else ""
-    label = "" if alone else f"{figure.swatch(run.place)} <b>{run.letter}</b> "
+    label = "" if alone else f"{figure.swatch(run.index)} <b>{run.letter}</b> "
     named = f"{escape(run.title)} " if not alone and run.title != run.run_id else ""
     id_ = "" if alone and run.title == run.run_id else f'{named}<span class="soft">{escape(run.run_id)}</span> '
     remarks = f' <span class="soft">{escape(" · ".join(run.remarks))}</span>' if run.remarks else ""
@@ -144,14 +144,14 @@ def _summary(run: Reported, alone: bool) -> str:
 
 def _media(run: Reported, alone: bool) -> str:
     parts = []
-    for one, data in run.media:
-        if one.kind == "text":
+    for medium, data in run.media:
+        if medium.kind == "text":
             held = f"<pre>{escape(chr(10).join(sanitize_lines(data.decode(errors='replace'))))}</pre>"
         else:
             held = f'<img alt="" src="data:image/png;base64,{b64encode(data).decode()}">'
-        rank = f", rank {one.rank}" if one.rank else ""
-        words = f"{sanitize(one.name)}, step {one.step:,}{rank}. {sanitize(one.caption)}"
-        parts.append(f'<div>{held}<p class="soft">{escape(words)}</p></div>')
+        rank = f", rank {medium.rank}" if medium.rank else ""
+        caption = f"{sanitize(medium.name)}, step {medium.step:,}{rank}. {sanitize(medium.caption)}"
+        parts.append(f'<div>{held}<p class="soft">{escape(caption)}</p></div>')
     content = f'<div class="figures">{"".join(parts)}</div>' if parts else ""
     return _section(f"Pictures and texts{_of(run, alone)}", content)
 

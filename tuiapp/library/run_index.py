@@ -64,9 +64,9 @@ class RunIndex:
 
     @property
     def infos(self) -> list[RunInfo]:
-        """Newest first; during a scan those that it has not reached are as of the one before."""
-        rest = {run: found for run, found in self._known.items() if run not in self._seen}
-        return placed([known.info for known in (self._seen | rest).values()])
+        """The runs, newest first; during a scan those that it has not reached are as of the scan before."""
+        unscanned = {run: entry for run, entry in self._known.items() if run not in self._seen}
+        return placed([entry.info for entry in (self._seen | unscanned).values()])
 
     def read_all(self) -> list[RunInfo]:
         """Scans to the end; returns `infos`."""
@@ -77,7 +77,7 @@ class RunIndex:
     def scan(self) -> Iterator[None]:
         """Reads the runs that changed, newest first; yields after each."""
         self._seen, self.read = {}, 0
-        pace = sum(known.info.status == "running" for known in self._known.values()) / LIVE_SHARE
+        pace = sum(entry.info.status == "running" for entry in self._known.values()) / LIVE_SHARE
         for run in find_runs(self._runs_dir):
             stamp = _stamp(run)
             before = self._known.get(run)
@@ -100,11 +100,11 @@ class RunIndex:
 
     def measure(self) -> Iterator[None]:
         """Measures what the runs take on the disk that have changed since; yields after each."""
-        for run, known in [*self._known.items()]:
-            waits = known.measured and time.monotonic() - known.measured_at < MEASURE_S
-            if known.measured != known.stamp and not waits:
-                info = replace(known.info, disk_bytes=bytes_below(run.path))
-                self._known[run] = known._replace(info=info, measured=known.stamp, measured_at=time.monotonic())
+        for run, entry in [*self._known.items()]:
+            waits = entry.measured and time.monotonic() - entry.measured_at < MEASURE_S
+            if entry.measured != entry.stamp and not waits:
+                info = replace(entry.info, disk_bytes=bytes_below(run.path))
+                self._known[run] = entry._replace(info=info, measured=entry.stamp, measured_at=time.monotonic())
                 yield
 
 
@@ -115,7 +115,7 @@ def _stamp(run: RunDir) -> tuple[Times, ...]:
 
 def _times(path: str) -> Times:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return MISSING
-    return (found.st_ino, found.st_size, found.st_mtime_ns)
+    return (status.st_ino, status.st_size, status.st_mtime_ns)

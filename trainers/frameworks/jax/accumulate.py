@@ -1,4 +1,7 @@
-"""Gradients of a batch taken in parts, one after the other, so that fewer activations are in memory at a time."""
+"""A step's batch: drawn by its numbers, augmented, mixed; and its gradients, taken in parts one after the other.
+
+In parts fewer activations are in memory at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ the losses of its examples, and what it leaves.
 def accumulate(
     gradients_of: GradientsOf, left: Any, batch: Batch, parts: int, devices: int = 1
 ) -> tuple[Any, Array, Any]:
-    """The mean of the gradients of a batch's `parts`, the loss of each example, float32 [batch], and what is left.
+    """Returns the mean gradients of a batch's `parts`, the loss of each example, float32 [batch], and what is left.
 
     `left` goes through the parts, as BatchNorm's running statistics do. Of a batch that is split over `devices` each
     part has as many examples of every device.
@@ -53,7 +56,7 @@ Order: TypeAlias = Array | dict[str, Array] | None
 
 
 def take(x: Array, y: Array, order: Order, done: int | Array, classes: int) -> Batch:
-    """The batch of the step after `done`: images, float32, or tokens, int32, and labels.
+    """Returns the batch of the step after `done`: images, float32, or tokens, int32, and labels.
 
     `x`, `y` and `order` are of a `TrainingBatch`. Labels are int32 [batch, …], or of mixtures the `classes`' shares,
     float32 [batch, classes].
@@ -69,7 +72,7 @@ def take(x: Array, y: Array, order: Order, done: int | Array, classes: int) -> B
 
 
 def change(x: Array, drawn: dict[str, Array]) -> Array:
-    """Cropped and flipped images: of [N, H, W, C], as they are stored, to the same.
+    """Returns cropped and flipped images: of [N, H, W, C], as they are stored, to the same.
 
     By one gather for each image, which needs no other device's where the batch is split over them.
     """
@@ -79,13 +82,13 @@ def change(x: Array, drawn: dict[str, Array]) -> Array:
     if "top" in drawn:
         rows, columns = (at + drawn[begin][:, None] - PAD for at, begin in ((rows, "top"), (columns, "left")))
     rows = jnp.broadcast_to(rows, (len(x), height))
-    found = jax.vmap(lambda image, rows, columns: image[rows.clip(0, height - 1)[:, None], columns.clip(0, width - 1)])
+    gather = jax.vmap(lambda image, rows, columns: image[rows.clip(0, height - 1)[:, None], columns.clip(0, width - 1)])
     inside = [(at >= 0) & (at < size) for at, size in ((rows, height), (columns, width))]
-    return jnp.where((inside[0][:, :, None] & inside[1][:, None])[..., None], found(x, rows, columns), 0)
+    return jnp.where((inside[0][:, :, None] & inside[1][:, None])[..., None], gather(x, rows, columns), 0)
 
 
 def mix(x: Array, y: Array, weight: Array, classes: int) -> Batch:
-    """Mixtures of images, float32 [N, 2, …], and of labels, int32 [N, 2]: float32 [N, …] and [N, classes]."""
+    """Returns mixtures of images, float32 [N, 2, …], and of labels, int32 [N, 2]: float32 [N, …] and [N, classes]."""
     both = jax.nn.one_hot(y, classes)
     by_image = weight.reshape(-1, *[1] * (x.ndim - 2))
     return (

@@ -65,24 +65,24 @@ def pick_devices(plan: Plan, report: Reporter) -> list[jax.Device]:
     enable_compilation_cache()
     connect(config)
     wanted = plan.devices_of(jax.process_index())
-    own: list[jax.Device] = jax.local_devices()[:wanted]
-    if len(own) < wanted:
-        raise RuntimeError(f"JAX sees {len(own)} devices of the {wanted} that the run wants")
+    devices: list[jax.Device] = jax.local_devices()[:wanted]
+    if len(devices) < wanted:
+        raise RuntimeError(f"JAX sees {len(devices)} devices of the {wanted} that the run wants")
     first = plan.ranks_of(jax.process_index())[0]
     uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    for number, device in enumerate(own):
+    for number, device in enumerate(devices):
         kind, uuid = (device.device_kind, uuids[number]) if config.platform == "cuda" else ("", "")
         report.rank_started(str(device), kind, uuid, first + number)
-    report.profiler = JaxProfiler(own, first)
+    report.profiler = JaxProfiler(devices, first)
     if config.platform == "cuda":
-        report.memory = lambda: framework_memory(own, first)
+        report.memory = lambda: framework_memory(devices, first)
     # One transfer for many steps, each a float32 [devices], or [].
     report.convert = lambda losses: [
         np.hstack(parts).tolist() if len(parts) > 1 else parts[0].tolist()
         for parts in jax.device_get([*map(of_this_process, losses)])
     ]
     # Ids have gaps between processes.
-    return own if config.nodes == 1 else by_process()
+    return devices if config.nodes == 1 else by_process()
 
 
 def connect(config: RunConfig) -> None:
@@ -118,7 +118,7 @@ def connect(config: RunConfig) -> None:
 
 
 def steps_in_flight(config: RunConfig) -> dict[str, Any]:
-    """How `training` waits for steps, and for how many at most.
+    """Returns how `training` waits for steps, and for how many at most.
 
     Virtual devices of the CPU compute them within the call that gives the next: several that were done by then would
     be reported as one long step and some of no time.
@@ -127,7 +127,7 @@ def steps_in_flight(config: RunConfig) -> dict[str, Any]:
 
 
 def donated(config: RunConfig) -> tuple[int, ...]:
-    """The arguments whose memory a step takes for its results: on a GPU the state.
+    """Returns the arguments whose memory a step takes for its results: on a GPU the state.
 
     On the CPU that made steps of `resnet18` on two devices 5 to 20 % longer, and others no shorter.
     """
@@ -135,14 +135,14 @@ def donated(config: RunConfig) -> tuple[int, ...]:
 
 
 def by_process() -> list[jax.Device]:
-    """The devices of all processes, in the order of these."""
+    """Returns the devices of all processes, in the order of these."""
     return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
 
 
 def of_this_process(array: Array) -> list[Array]:
-    """The parts of an array [devices] that lie on this process's, in their order; one part if it has the whole."""
-    whole = array.is_fully_addressable or array.is_fully_replicated
-    return [array] if whole else [shard.data for shard in array.addressable_shards]
+    """Returns the parts of an array [devices] on this process's devices, in their order; one if it has the whole."""
+    is_whole = array.is_fully_addressable or array.is_fully_replicated
+    return [array] if is_whole else [shard.data for shard in array.addressable_shards]
 
 
 def own_rows(size: int, split: NamedSharding) -> slice:
@@ -154,7 +154,7 @@ def own_rows(size: int, split: NamedSharding) -> slice:
 
 
 def own_part(array: Any, split: NamedSharding) -> Any:
-    """This process's part of an array that is split."""
+    """Returns this process's part of an array that is split."""
     return array[own_rows(len(array), split)]
 
 
@@ -163,27 +163,27 @@ def put(tree: Any, sharding: NamedSharding) -> Any:
     if sharding.is_fully_replicated or jax.process_count() == 1:
         return jax.make_array_from_process_local_data(sharding, tree)
     # The processes may have unequal parts.
-    whole = jax.device_count()
-    own = own_rows(whole, sharding)
+    count = jax.device_count()
+    rows = own_rows(count, sharding)
     return jax.tree.map(
         lambda part: jax.make_array_from_process_local_data(
-            sharding, part, (len(part) * whole // (own.stop - own.start), *part.shape[1:])
+            sharding, part, (len(part) * count // (rows.stop - rows.start), *part.shape[1:])
         ),
         tree,
     )
 
 
 def to_host(array: Any) -> npt.NDArray[Any]:
-    """A copy of an array on the host, whole; all processes call it, as it may be split over them."""
+    """Returns a copy of an array on the host, whole; all processes call it, as it may be split over them."""
     if isinstance(array, Array) and not (array.is_fully_addressable or array.is_fully_replicated):
-        whole: npt.NDArray[Any] = multihost_utils.process_allgather(array, tiled=True)
-        return whole
+        gathered: npt.NDArray[Any] = multihost_utils.process_allgather(array, tiled=True)
+        return gathered
     # A view of an array whose buffer the next step takes over would change while it is read.
     return np.array(array)
 
 
 def broadcast_from_first(tree: Any) -> Any:
-    """A tree's arrays as the first process has them, copied to the host of each.
+    """Returns a tree's arrays as the first process has them, copied to the host of each.
 
     Initialization may differ between processors, and in a model of the user's own between processes.
     """
@@ -191,8 +191,8 @@ def broadcast_from_first(tree: Any) -> Any:
     if jax.process_count() == 1:
         return tree
     # Not by JAX's own `broadcast_one_to_all`: that wants as many devices in each process.
-    mesh, each = Mesh(np.array(by_process()), ("device",)), jax.local_device_count()
-    stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (each, *leaf.shape)), tree)
+    mesh, count = Mesh(np.array(by_process()), ("device",)), jax.local_device_count()
+    stacked = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *leaf.shape)), tree)
     first = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), out_shardings=NamedSharding(mesh, P()))
     return jax.tree.map(np.array, first(put(stacked, NamedSharding(mesh, P("device")))))
 
@@ -202,10 +202,10 @@ def enable_compilation_cache() -> None:
 
     A directory that the user gave JAX (JAX_COMPILATION_CACHE_DIR) is used as it is; ours is limited in size.
     """
-    given = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    chosen = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     ours = user_cache() / "jax"
-    jax.config.update("jax_compilation_cache_dir", given or str(ours))
-    if not given:
+    jax.config.update("jax_compilation_cache_dir", chosen or str(ours))
+    if not chosen:
         # If it cannot be created JAX reports it, and compiles again.
         with contextlib.suppress(OSError):
             make_private(ours)
@@ -216,7 +216,7 @@ def enable_compilation_cache() -> None:
 
 
 def framework_memory(devices: Sequence[jax.Device], first: int = 0) -> list[FrameworkMemory]:
-    """What JAX's allocator holds of each device, the first of which is rank `first`.
+    """Returns what JAX's allocator holds of each device, the first of which is rank `first`.
 
     Devices that do not report it, such as the CPU, are skipped.
     """
@@ -242,12 +242,12 @@ def scale(images: Array) -> Array:
 
 
 def as_inputs(stored: Array) -> Array:
-    """What a model takes, of images or of windows of tokens, uint8 [N, context]."""
+    """Returns what a model takes, of images or of windows of tokens, uint8 [N, context]."""
     return stored.astype(jnp.int32) if stored.ndim == 2 else scale(stored)
 
 
 def as_batch(stored: Array, labels: Array) -> Batch:
-    """What a model takes, and labels as int32."""
+    """Returns what a model takes, and labels as int32."""
     return as_inputs(stored), labels.astype(jnp.int32)
 
 
@@ -277,12 +277,12 @@ class TrainingSet:
         self._whole = None if isinstance(arrays, datasets.StoredArrays) else put_whole((self._images, self._labels))
 
     def place(self, order: Order) -> Iterable[TrainingBatch]:
-        """What each of the next steps takes, all of one epoch, given example numbers, [steps, global batch]."""
+        """Returns what each of the next steps takes, all of one epoch, given example numbers, [steps, global batch]."""
         first, self._done = self._done, self._done + len(order)
         return self._batches(order, first)
 
     def example(self) -> TrainingBatch:
-        """What a step takes, for its compiler."""
+        """Returns what a step takes, for its compiler."""
         rows = np.arange(self._plan.config.global_batch_size)[None]
         return next(iter(self._batches(with_draws(self._plan, 1, 1, rows), self._done)))
 
@@ -295,19 +295,19 @@ class TrainingSet:
         if self._axis is None:
             numbers = self._put_whole(_numbers(epoch))
         else:
-            own = own_part(epoch.T, self._split).reshape(self._axis, -1, len(epoch))
-            numbers = put(_numbers(own.swapaxes(1, 2)), self._split)
+            part = own_part(epoch.T, self._split).reshape(self._axis, -1, len(epoch))
+            numbers = put(_numbers(part.swapaxes(1, 2)), self._split)
         return repeat((*self._whole, numbers, rates), len(order))
 
     def _in_epoch(self, values: npt.NDArray[Any], done: int) -> npt.NDArray[Any]:
-        """Values of the steps after `done`, one each, at their places in their whole epoch, of zeros elsewhere.
+        """Returns values of the steps after `done`, one each, at their places in their whole epoch, of zeros elsewhere.
 
         Compiled for one shape, a step takes the epochs that a resumed run begins in, or ends in, too.
         """
         steps = self._plan.steps_per_epoch
-        whole = np.zeros((steps, *values.shape[1:]), values.dtype)
-        whole[done % steps :][: len(values)] = values
-        return whole
+        epoch = np.zeros((steps, *values.shape[1:]), values.dtype)
+        epoch[done % steps :][: len(values)] = values
+        return epoch
 
     def _read(self, order: Order) -> Any:
         order = own_part(order, self._split)
@@ -321,15 +321,15 @@ class TrainingSet:
 
 
 def _numbers(order: Order) -> Any:
-    """Example numbers as a step takes them, int32, or with them what is drawn, by name."""
-    found = examples(order).astype(np.int32)
-    return found if order.dtype.names is None else {"examples": found, **draws(order)}
+    """Returns example numbers as a step takes them, int32, or with them what is drawn, by name."""
+    numbers = examples(order).astype(np.int32)
+    return numbers if order.dtype.names is None else {"examples": numbers, **draws(order)}
 
 
 def of_step(epoch: Array, done: int | Array) -> Array:
-    """What an epoch's values, [steps, …], are at the step of a run that comes after `done`."""
-    found: Array = jax.lax.dynamic_index_in_dim(epoch, done % len(epoch), keepdims=False)
-    return found
+    """Returns what an epoch's values, [steps, …], are at the step of a run that comes after `done`."""
+    value: Array = jax.lax.dynamic_index_in_dim(epoch, done % len(epoch), keepdims=False)
+    return value
 
 
 class TestSet:
@@ -356,21 +356,21 @@ class TestSet:
         for x, y, numbers in datasets.numbered_batches(arrays.x_test, arrays.y_test, self._batch_size, part):
             batch: tuple[Any, ...] = (x, y.astype(np.int32), numbers)
             if self._axis is not None:
-                batch = tuple(one.reshape(self._axis, -1, *one.shape[1:]) for one in batch)
+                batch = tuple(array.reshape(self._axis, -1, *array.shape[1:]) for array in batch)
             yield put(batch, self._split)
 
 
 def evaluate(
     eval_step: Callable[..., Array], state: Any, batches: Iterable[TestBatch], classes: int, losses: Losses
 ) -> Sums:
-    """Sums over the test set of what `eval_step` returns for a batch: `sum_up`'s, or those of each device."""
-    found: list[Array] = []
+    """Returns sums over the test set of what `eval_step` returns for a batch: `sum_up`'s, or those of each device."""
+    results: list[Array] = []
     for batch in batches:
-        found.append(eval_step(state, *batch))
+        results.append(eval_step(state, *batch))
         # Few of the calls wait for the devices at a time.
-        if len(found) > STEPS_IN_FLIGHT:
-            jax.block_until_ready(found[-STEPS_IN_FLIGHT - 1])
-    sums = np.stack(jax.device_get(found))
+        if len(results) > STEPS_IN_FLIGHT:
+            jax.block_until_ready(results[-STEPS_IN_FLIGHT - 1])
+    sums = np.stack(jax.device_get(results))
     if sums.ndim > 2:
         # Of this process's devices: [batches, devices, n].
         sums = np.concatenate(multihost_utils.process_allgather(sums), axis=1)
@@ -388,13 +388,13 @@ def _flax_logits(state: Any, tokens: Array) -> Array:
 
 
 def predictor(
-    state: Any, whole: Callable[[Any], Any] = lambda state: state, logits_of: Callable[..., Array] = _flax_logits
+    state: Any, replica_of: Callable[[Any], Any] = lambda state: state, logits_of: Callable[..., Array] = _flax_logits
 ) -> Predict:
-    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes].
+    """Returns the model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes].
 
-    `whole` gives one replica of a state, `logits_of` the logits of a replica and tokens.
+    `replica_of` gives one replica of a state, `logits_of` the logits of a replica and tokens.
     """
-    state = whole(state)
+    state = replica_of(state)
 
     def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         return to_host(logits_of(state, tokens))
@@ -403,14 +403,14 @@ def predictor(
 
 
 def sum_up(losses_of: Losses, logits: Array, y: Array, numbers: Array) -> Array:
-    """Sums over a batch: see `tuiapp.trainers.rank.evaluation`; float32, exact for the counts of a batch.
+    """Returns sums over a batch: see `tuiapp.trainers.rank.evaluation`; float32, exact for the counts of a batch.
 
     Labels `y` and the examples' `numbers` are [batch], `logits` [batch, classes]; a number of −1 leaves an example out.
     Examples of many labels each have another axis of these, after the first, but for the numbers.
     """
     losses, figures = losses_of.each(logits, y), losses_of.figures(logits, y)
-    each = prod(y.shape[1:])
-    numbers = jnp.where(numbers[:, None] < 0, -1, numbers[:, None] * each + jnp.arange(each))
+    per_example = prod(y.shape[1:])
+    numbers = jnp.where(numbers[:, None] < 0, -1, numbers[:, None] * per_example + jnp.arange(per_example))
     losses, logits, y, numbers = losses.ravel(), logits.reshape(-1, logits.shape[-1]), y.ravel(), numbers.ravel()
     counted = numbers >= 0
     losses = jnp.where(counted, losses, 0)
@@ -420,8 +420,8 @@ def sum_up(losses_of: Losses, logits: Array, y: Array, numbers: Array) -> Array:
     width = columns(classes)
     places = predicted if width == classes else predicted != y
     counts = jnp.zeros(classes * width).at[y * width + places].add(counted)
-    highest, found = jax.lax.top_k(losses, min(WORST, len(losses)))
-    worst = jnp.stack([highest, numbers[found], y[found], predicted[found]], axis=1)
+    highest, indices = jax.lax.top_k(losses, min(WORST, len(losses)))
+    worst = jnp.stack([highest, numbers[indices], y[indices], predicted[indices]], axis=1)
     return jnp.concatenate([losses.sum()[None], *totals, counts, worst.ravel()])
 
 
@@ -464,7 +464,7 @@ def report_array(report: Reporter, name: str, array: Array, why_whole: str = "")
 
 
 def by_name(tree: Any) -> dict[str, Array]:
-    """A tree's arrays under the dotted names of their paths."""
+    """Returns a tree's arrays under the dotted names of their paths."""
     return {leaf_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
@@ -479,13 +479,13 @@ def fill(tree: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
     def leaf(path: tuple[Any, ...], like: Any) -> npt.NDArray[Any]:
         array = arrays.get(leaf_name(path))
         if array is None or array.shape != like.shape:
-            found = "missing" if array is None else f"of shape {array.shape}, not {like.shape}"
-            raise ValueError(f"the checkpoint does not fit: {leaf_name(path)} is {found}")
+            problem = "missing" if array is None else f"of shape {array.shape}, not {like.shape}"
+            raise ValueError(f"the checkpoint does not fit: {leaf_name(path)} is {problem}")
         return array.astype(like.dtype)
 
     return jax.tree_util.tree_map_with_path(leaf, tree)
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:
-    """The keys of a path in a tree, joined by dots."""
+    """Returns the keys of a path in a tree, joined by dots."""
     return ".".join(str(getattr(key, "key", getattr(key, "name", key))) for key in path)

@@ -1,4 +1,4 @@
-"""What JAX's backends train on: cross entropy, or a loss of the user's own, and the figures of an evaluation."""
+"""What JAX's backends optimize: losses, the figures of an evaluation, the average of weights, float16's loss scale."""
 
 from __future__ import annotations
 
@@ -27,50 +27,50 @@ class Losses:
     """The framework's, of each label; with how much labels are smoothed."""
 
     def each(self, logits: Array, labels: Array, smoothing: float = 0.0) -> Array:
-        """The loss of each label, float32 in the labels' shape; of mixed labels, float32 [batch, classes], [batch]."""
+        """Returns each label's loss, float32 in their shape; of mixed labels, float32 [batch, classes], [batch]."""
         if self.own.loss is None:
             return self.cross_entropy(logits, labels, smoothing)
         return self._values(LOSS, self.own.loss, logits, labels)
 
     def figures(self, logits: Array, labels: Array) -> list[Array]:
-        """What an evaluation reports beside the loss, of each label, by `Own.figures`."""
-        found = [self.cross_entropy(logits, labels, 0.0)] if self.own.loss else []
-        return found + [self._values(name, function, logits, labels) for name, function in self.own.metrics]
+        """Returns what an evaluation reports beside the loss, of each label, by `Own.figures`."""
+        per_label = [self.cross_entropy(logits, labels, 0.0)] if self.own.loss else []
+        return per_label + [self._values(name, function, logits, labels) for name, function in self.own.metrics]
 
     def _values(self, name: str, function: Score, logits: Array, labels: Array) -> Array:
-        """A function's value of each label; one of an example counts for all of its labels."""
-        found = function(logits.astype(jnp.float32), labels)
-        self.own.check_shape(name, found, labels.shape)
-        by_example = found.reshape(len(labels), *[-1 for _ in labels.shape[1:]])
+        """Returns a function's value of each label; one of an example counts for all of its labels."""
+        values = function(logits.astype(jnp.float32), labels)
+        self.own.check_shape(name, values, labels.shape)
+        by_example = values.reshape(len(labels), *[-1 for _ in labels.shape[1:]])
         return jnp.broadcast_to(by_example, labels.shape).astype(jnp.float32)
 
 
 def losses_of(plan: Plan, cross_entropy: Callable[..., Array]) -> Losses:
-    """Raises UserCodeError for functions of the user's own that cannot be used, and what those raise."""
-    own = fitting(plan.config)
+    """Returns the losses of a run; raises UserCodeError for functions of the user's own that cannot be used."""
+    functions = fitting(plan.config)
 
     def call(function: Score, outputs: Any, labels: Any) -> tuple[object, Any]:
-        found = function(jnp.asarray(outputs), jnp.asarray(labels, jnp.int32))
-        return found, np.asarray(found) if isinstance(found, jax.Array) else None
+        result = function(jnp.asarray(outputs), jnp.asarray(labels, jnp.int32))
+        return result, np.asarray(result) if isinstance(result, jax.Array) else None
 
-    own.check(plan.data.input_shape, plan.data.classes, call)
-    return Losses(own, cross_entropy)
+    functions.check(plan.data.input_shape, plan.data.classes, call)
+    return Losses(functions, cross_entropy)
 
 
 def first_average(config: RunConfig, weights: Any) -> Any:
-    """The average before the first step, with arrays of its own; an empty list where `ema` is off.
+    """Returns the average before the first step, with arrays of its own; an empty list where `ema` is off.
 
     In float32 of weights of bfloat16, too, whose own type would round most of its updates away.
     """
 
-    def copy(one: Array) -> Array:
-        return jnp.array(one, jnp.promote_types(one.dtype, jnp.float32))
+    def copy(weight: Array) -> Array:
+        return jnp.array(weight, jnp.promote_types(weight.dtype, jnp.float32))
 
     return jax.tree.map(copy, weights) if config.ema else []
 
 
 def next_average(config: RunConfig, average: Any, weights: Any, step: int | Array) -> Any:
-    """The average with the weights after a step, counted from 1, taken in; see `RunConfig.ema`."""
+    """Returns the average with the weights after a step, counted from 1, taken in; see `RunConfig.ema`."""
     if not config.ema:
         return average
     decay = jnp.minimum(config.ema, (1 + step) / (10 + step))
@@ -98,33 +98,33 @@ def first_loss_scale(config: RunConfig) -> LossScale | None:
 
 
 def to_save(by: LossScale) -> dict[str, npt.NDArray[Any]]:
-    """What a checkpoint's state has of it."""
-    return {f"{LOSS_SCALE}{name}": np.array(one) for name, one in by._asdict().items()}
+    """Returns what a checkpoint's state has of the loss scale."""
+    return {f"{LOSS_SCALE}{name}": np.array(array) for name, array in by._asdict().items()}
 
 
 def restored(by: LossScale | None, saved: Saved) -> LossScale | None:
     """Returns a checkpoint's scale; the present one if the run was not in float16, or is not any more."""
     kept = saved.part(LOSS_SCALE)
-    return by if by is None or not kept else LossScale(**{name: jnp.array(one) for name, one in kept.items()})
+    return by if by is None or not kept else LossScale(**{name: jnp.array(array) for name, array in kept.items()})
 
 
 def scaled(loss: Array, by: LossScale | None) -> Array:
-    """A loss, float32 [], of which to take the gradients."""
+    """Returns a loss, float32 [], of which to take the gradients."""
     return loss if by is None else loss * by.scale
 
 
 def unscaled(gradients: Any, by: LossScale | None) -> Any:
-    """The gradients of a loss that was scaled, as those of the loss itself."""
-    return gradients if by is None else jax.tree.map(lambda one: one / by.scale, gradients)
+    """Returns the gradients of a loss that was scaled, as those of the loss itself."""
+    return gradients if by is None else jax.tree.map(lambda gradient: gradient / by.scale, gradients)
 
 
 def skip_overflow(by: LossScale, gradients: Any, new: Any, old: Any) -> tuple[Any, LossScale]:
-    """The `new` arrays, or where gradients are not finite the `old` ones; and the scale of the next step.
+    """Returns the `new` arrays, or where gradients are not finite the `old` ones; and the scale of the next step.
 
     It is halved after an overflow, and doubled after 2,000 steps without one.
     """
     finite = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients)]).all()
-    kept = jax.tree.map(lambda one, other: jnp.where(finite, one, other), new, old)
+    kept = jax.tree.map(lambda updated, previous: jnp.where(finite, updated, previous), new, old)
     good_steps = by.good_steps + 1
     grows = good_steps == GROWS_AFTER
     return kept, LossScale(
@@ -135,7 +135,7 @@ def skip_overflow(by: LossScale, gradients: Any, new: Any, old: Any) -> tuple[An
 
 
 def read(by: LossScale | None) -> tuple[float, int]:
-    """The scale, and the number of steps skipped; of replicas along a leading axis, which have the same, the first."""
+    """Returns the scale, and the number of steps skipped; of replicas, which have the same, the first's."""
     assert by is not None
-    scale, _, skipped = (one.addressable_data(0).reshape(-1)[0] for one in by)
+    scale, _, skipped = (array.addressable_data(0).reshape(-1)[0] for array in by)
     return float(scale), int(skipped)

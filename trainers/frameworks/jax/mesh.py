@@ -68,35 +68,35 @@ class DeviceMesh:
         """Weights that are whole although a rule would split them → why."""
 
     def of_weight(self, name: str, shape: Sequence[int]) -> NamedSharding:
-        """How a weight of that name lies on the devices; raises UserCodeError for a rule that does not fit it."""
+        """Returns how a weight lies on the devices, by its name; raises UserCodeError for a rule that does not fit."""
         try:
-            found = split_of(name, tuple(shape), OUTPUTS if self._rules is None else self._rules, self.model)
+            split = split_of(name, tuple(shape), OUTPUTS if self._rules is None else self._rules, self.model)
         except ValueError as error:
             raise UserCodeError(f"mesh_rules of {self._model}: {error}") from error
-        if found.why_not:
-            self.why_not[name] = found.why_not
-        return self.whole if found.axis is None else NamedSharding(self.mesh, P(*[None] * found.axis, "model"))
+        if split.why_not:
+            self.why_not[name] = split.why_not
+        return self.whole if split.axis is None else NamedSharding(self.mesh, P(*[None] * split.axis, "model"))
 
     def of_weights(self, tree: Any) -> Any:
-        """The shardings of a tree of weights, by the names of their paths."""
+        """Returns the shardings of a tree of weights, by the names of their paths."""
         return jax.tree_util.tree_map_with_path(lambda path, leaf: self.of_weight(leaf_name(path), leaf.shape), tree)
 
     def as_weights(self, tree: Any, weights: Any) -> Any:
-        """The shardings of an optimizer's state: what is of a weight lies as that does."""
-        own = {
+        """Returns the shardings of an optimizer's state: what is of a weight lies as that does."""
+        by_path = {
             path: (leaf.shape, self.of_weight(leaf_name(path), leaf.shape))
             for path, leaf in jax.tree_util.tree_leaves_with_path(weights)
         }
 
         def of(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
-            found = (own[path[start:]] for start in range(len(path)) if path[start:] in own)
-            shape, sharding = next(found, (None, self.whole))
+            layouts = (by_path[path[start:]] for start in range(len(path)) if path[start:] in by_path)
+            shape, sharding = next(layouts, (None, self.whole))
             return sharding if leaf.shape == shape else self.whole
 
         return jax.tree_util.tree_map_with_path(of, tree)
 
     def parts_of(self, shardings: Any) -> list[int]:
-        """In how many parts the devices along "model" have each of a tree's arrays."""
+        """Returns in how many parts the devices along "model" have each of a tree's arrays."""
         return [self.model if "model" in leaf.spec else 1 for leaf in jax.tree.leaves(shardings)]
 
     @staticmethod
@@ -109,27 +109,29 @@ class DeviceMesh:
         )
 
     def of_devices(self, losses: Array) -> Array:
-        """The mean of each device's part of the examples' losses: from float32 [global batch] to [devices]."""
+        """Returns the mean of each device's part of the examples' losses: from float32 [global batch] to [devices]."""
         return jnp.repeat(losses.reshape(self.batch, -1).mean(axis=1), self.model)
 
     def report_parts(
         self,
         report: Reporter,
         weights: Mapping[str, Array],
-        others: Any,
+        optimizer_state: Any,
         average: Any,
         program: Callable[[], str | None],
     ) -> None:
         """Reports each weight's layout, what each device holds, and what a step exchanges, if weights are split.
 
-        `others` is the optimizer's state, `average` that of the weights, if one is kept, and `program` gives the
-        compiled step's text.
+        `average` is that of the weights, if one is kept, and `program` gives the compiled step's text.
         """
         if self.model == 1:
             return
         for name, array in weights.items():
             report_array(report, f"parameter {name}", array, self.why_not.get(name, ""))
-        kinds: dict[str, list[Array]] = {"parameters": [*weights.values()], "optimizer": jax.tree.leaves(others)}
+        kinds: dict[str, list[Array]] = {
+            "parameters": [*weights.values()],
+            "optimizer": jax.tree.leaves(optimizer_state),
+        }
         if kept := jax.tree.leaves(average):
             kinds["average"] = kept
         ranks = {device: rank for rank, device in enumerate(self.mesh.devices.flat)}
@@ -138,20 +140,20 @@ class DeviceMesh:
             for array in arrays:
                 for shard in array.addressable_shards:
                     held[shard.device][kind] += shard.data.nbytes
-        whole = {kind: sum(array.nbytes for array in arrays) for kind, arrays in kinds.items()}
-        found = exchanged(program() or "")
-        for device, own in held.items():
-            told = found if not ranks[device] else {}
-            report.send(Held(rank=ranks[device], device=str(device), held=own, whole=whole, exchanged=told))
+        totals = {kind: sum(array.nbytes for array in arrays) for kind, arrays in kinds.items()}
+        collectives = exchanged(program() or "")
+        for device, held_bytes in held.items():
+            reported = collectives if not ranks[device] else {}
+            report.send(Held(rank=ranks[device], device=str(device), held=held_bytes, whole=totals, exchanged=reported))
 
 
 def exchanged(program: str) -> dict[str, dict[str, int]]:
-    """The collectives of a compiled program: part of a step → collective, and when → bytes of the arrays they make.
+    """Returns a compiled program's collectives: part of a step → collective, and when → bytes of the arrays they make.
 
     The parts are the forward pass, the backward pass and the update, as far as the operations' names say. Of a loop,
     such as that over parts of a batch, those of one round are counted.
     """
-    found: dict[str, dict[str, int]] = {}
+    collectives: dict[str, dict[str, int]] = {}
     names: dict[str, str] = {}
     # From the last on: XLA joins collectives to one without a name, which gets that of the first that takes a result.
     for line in reversed(program.splitlines()):
@@ -168,9 +170,9 @@ def exchanged(program: str) -> dict[str, dict[str, int]]:
             arrays = arrays[operands : 2 * operands]
         count = sum(array_bytes(*array) for array in arrays)
         part = "backward" if "transpose(" in name else "forward" if "jvp(" in name else "update"
-        calls = found.setdefault(part, {})
+        calls = collectives.setdefault(part, {})
         calls[match["kind"]] = calls.get(match["kind"], 0) + count
-    return found
+    return collectives
 
 
 def array_bytes(dtype: str, shape: str) -> int:

@@ -60,7 +60,7 @@ def own(value: str, shape: Shape, classes: int) -> nn.Module:
 
 
 def methods(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """A model's `init` and `apply`, which take `train`; one that does not know it works alike in training and not."""
+    """Returns a model's `init` and `apply`, which take `train`; a model without it works alike in training and not."""
     if "train" in signature(type(model).__call__).parameters:
         return model.init, model.apply
 
@@ -74,7 +74,7 @@ def methods(model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def empty(shape: Shape) -> Array:
-    """A batch of one input: an image of zeros, or tokens."""
+    """Returns a batch of one input: an image of zeros, or tokens."""
     return jnp.zeros((1, *shape), jnp.int32 if len(shape) == 1 else jnp.float32)
 
 
@@ -85,11 +85,11 @@ def check_own(value: str, model: nn.Module, inputs: Array, classes: int) -> None
     if other := variables.keys() - {"params", "batch_stats"}:
         raise UserCodeError(f"{value} has variables {', '.join(other)}; it may have params and batch_stats.")
     logits = jax.eval_shape(partial(apply, train=False), variables, inputs)
-    found = list(logits.shape) if isinstance(logits, jax.ShapeDtypeStruct) else type(logits).__name__
+    actual = list(logits.shape) if isinstance(logits, jax.ShapeDtypeStruct) else type(logits).__name__
     kind, shape = ("tokens", inputs.shape) if inputs.ndim == 2 else ("images", inputs.shape[:1])
-    if found != [*shape, classes]:
+    if actual != [*shape, classes]:
         wanted = f"it must give logits {[*shape, classes]}"
-        raise UserCodeError(f"{value} gives {found} for {kind} {list(inputs.shape)}; {wanted}.")
+        raise UserCodeError(f"{value} gives {actual} for {kind} {list(inputs.shape)}; {wanted}.")
 
 
 class MLP(nn.Module):
@@ -182,7 +182,7 @@ class Residual(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """From [N, H, W, C] to [N, ⌈H / stride⌉, ⌈W / stride⌉, channels]."""
+        """Maps [N, H, W, C] to [N, ⌈H / stride⌉, ⌈W / stride⌉, channels]."""
         norm = partial(BatchNorm, use_running_average=not train, dtype=self.dtype)
         strides = (self.stride, self.stride)
         # Padding of 1 on all sides, as PyTorch has it: "SAME" would pad a stride of 2 differently.
@@ -206,7 +206,7 @@ class Gpt(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """From tokens, int32 [N, T], to logits, [N, T, vocabulary]."""
+        """Maps tokens, int32 [N, T], to logits, [N, T, vocabulary]."""
         start = nn.initializers.normal(GPT_DEVIATION)
         embed = partial(nn.Embed, features=GPT_WIDTH, embedding_init=start, dtype=self.dtype)
         y = embed(self.classes, name="tokens")(x) + embed(x.shape[1], name="places")(jnp.arange(x.shape[1]))
@@ -229,14 +229,14 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """From and to [N, T, width]."""
+        """Maps [N, T, width] to the same shape."""
         start, into_stream = (nn.initializers.normal(GPT_DEVIATION / part) for part in (1, sqrt(2 * GPT_LAYERS)))
         dense = partial(nn.Dense, dtype=self.dtype)
         qkv = dense(3 * GPT_WIDTH, kernel_init=start, name="qkv")(LayerNorm(dtype=self.dtype, name="norm1")(x))
         # Each [N, T, heads, width of a head].
         q, k, v = jnp.moveaxis(qkv.reshape(*x.shape[:2], 3, GPT_HEADS, -1), 2, 0)
         if wide_attention(q.dtype):
-            q, k, v = (one.astype(jnp.float32) for one in (q, k, v))
+            q, k, v = (array.astype(jnp.float32) for array in (q, k, v))
         attended = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x.shape)
         x = x + dense(GPT_WIDTH, kernel_init=into_stream, name="out")(attended)
         hidden = dense(4 * GPT_WIDTH, kernel_init=start, name="fc1")(LayerNorm(dtype=self.dtype, name="norm2")(x))

@@ -44,21 +44,21 @@ class JaxProfiler:
     def stop(self) -> tuple[list[Traced], Path | None]:
         jax.profiler.stop_trace()
         take_from_others(self._directory)
-        found = sorted(self._directory.glob("plugins/profile/*/*.xplane.pb"))
-        spans = self._spans(ProfileData.from_file(str(found[-1])))
+        profiles = sorted(self._directory.glob("plugins/profile/*/*.xplane.pb"))
+        spans = self._spans(ProfileData.from_file(str(profiles[-1])))
         traces = sorted(self._directory.glob("plugins/profile/*/*.trace.json.gz"))
         if not self._is_kept:
             shutil.rmtree(self._directory, ignore_errors=True)
         # JAX has no way to begin this peak anew. The CPU tells none.
         peaks = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in self._devices]
         traced = [
-            Traced(self._first + number, one, process_peak_bytes=peak)
-            for number, (one, peak) in enumerate(zip(spans, peaks, strict=True))
+            Traced(self._first + number, on_device, process_peak_bytes=peak)
+            for number, (on_device, peak) in enumerate(zip(spans, peaks, strict=True))
         ]
         return traced, traces[-1] if traces and self._is_kept else None
 
     def _spans(self, profile: ProfileData) -> list[list[Span]]:
-        """What each device did: a GPU by what ran on its streams, a virtual device of the CPU by XLA's operations."""
+        """Returns what each device did: a GPU by what ran on its streams, one of the CPU by XLA's operations."""
         spans: list[list[Span]] = [[] for _ in self._devices]
         # GPUs are numbered as the process sees them, those of the CPU over all processes.
         numbers = {device.id: number for number, device in enumerate(self._devices)}
@@ -77,20 +77,20 @@ class JaxProfiler:
 
 
 def step_memory(compiled: jax.stages.Compiled) -> StepMemory | None:
-    """What a compiled step takes of each device; None if the platform's compiler does not tell.
+    """Returns what a compiled step takes of each device; None if the platform's compiler does not tell.
 
     The peak that XLA gives beside these figures is left out: on the CPU it lacks what is temporary.
     """
     try:
-        found = compiled.memory_analysis()
+        analysis = compiled.memory_analysis()
     except Exception:
         # Which platform has it is not documented, and no run shall fail for it.
         return None
-    return found and StepMemory(
-        arguments=found.argument_size_in_bytes,
-        outputs=found.output_size_in_bytes,
-        aliased=found.alias_size_in_bytes,
-        temporary=found.temp_size_in_bytes,
+    return analysis and StepMemory(
+        arguments=analysis.argument_size_in_bytes,
+        outputs=analysis.output_size_in_bytes,
+        aliased=analysis.alias_size_in_bytes,
+        temporary=analysis.temp_size_in_bytes,
     )
 
 

@@ -45,7 +45,7 @@ def replica_checksums(plan: Plan, tree: Mapping[str, Any], shardings: Any) -> Ch
 
 
 def checksum(array: Array) -> Array:
-    """The checksum of an array, uint32 []."""
+    """Returns the checksum of an array, uint32 []."""
     if jnp.iscomplexobj(array):
         array = jnp.stack([array.real, array.imag])
     if array.dtype != bool:

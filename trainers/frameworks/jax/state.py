@@ -57,32 +57,32 @@ class TrainState(train_state.TrainState):
     def with_rate(self, rate: ArrayLike) -> TrainState:
         return self.replace(opt_state=optax.tree_utils.tree_set(self.opt_state, learning_rate=rate))
 
-    def apply_gradients(self, *, grads: Any, **others: Any) -> TrainState:
-        updated: TrainState = super().apply_gradients(grads=grads, **others)
+    def apply_gradients(self, *, grads: Any, **changes: Any) -> TrainState:
+        updated: TrainState = super().apply_gradients(grads=grads, **changes)
         # Added to an update of 0 a −0 would lose its sign.
         return updated.replace(params=where_frozen(self.frozen, lambda new, old: old, updated.params, self.params))
 
     def updated(self, gradients: Any, batch_stats: Any) -> TrainState:
-        """The state after an update; with the arrays of before where gradients overflow in float16."""
+        """Returns the state after an update; with the arrays of before where gradients overflow in float16."""
         new: TrainState = self.apply_gradients(grads=gradients, batch_stats=batch_stats)
         if self.loss_scale is None:
             return new
-        both = ((one.params, one.opt_state, one.batch_stats) for one in (new, self))
+        both = ((state.params, state.opt_state, state.batch_stats) for state in (new, self))
         (params, opt_state, batch_stats), loss_scale = skip_overflow(self.loss_scale, gradients, *both)
         new = new.replace(params=params, opt_state=opt_state, batch_stats=batch_stats, loss_scale=loss_scale)
         return new
 
     def averaging(self, config: RunConfig) -> TrainState:
-        """The state with the parameters after its last step in their average."""
+        """Returns the state with the parameters after its last step in their average."""
         return self.replace(average=next_average(config, self.average, self.params, self.step))
 
     def averaged(self) -> TrainState:
-        """The state to evaluate: with the average as parameters, if there is one."""
+        """Returns the state to evaluate: with the average as parameters, if there is one."""
         return self.replace(params=self.average) if self.average else self
 
 
 def create(plan: Plan) -> TrainState:
-    """The state before the first step; the same seed gives the same weights on any number of devices."""
+    """Returns the state before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
     dtype = {"bfloat16": jnp.bfloat16, "float16": jnp.float16}.get(config.precision, jnp.float32)
     example = flax_models.empty(data.input_shape)
@@ -109,39 +109,39 @@ def create(plan: Plan) -> TrainState:
 
 
 def begin(state: TrainState, plan: Plan, report: Reporter) -> TrainState:
-    """A new run's state with its initial weights; see `tuiapp.trainers.rank.initial`. Raises ConfigError."""
+    """Returns a new run's state with its initial weights; see `tuiapp.trainers.rank.initial`. Raises ConfigError."""
     present = named_leaves(model_of(state))
     shapes = {name: array.shape for name, array in present.items()}
     parameters = [name for name in shapes if name.startswith(PARAMS)]
-    found = initial_weights(plan, report, shapes, parameters, [f"{PARAMS}{name}" for name in state.frozen])
-    begun: TrainState = state.replace(**fill(model_of(state), present | found)) if found else state
+    initial = initial_weights(plan, report, shapes, parameters, [f"{PARAMS}{name}" for name in state.frozen])
+    begun: TrainState = state.replace(**fill(model_of(state), present | initial)) if initial else state
     begun = begun.replace(average=first_average(plan.config, begun.params))
     return begun
 
 
-def where_frozen(frozen: frozenset[str], change: Callable[..., Any], params: Any, *others: Any) -> Any:
-    """Parameters of which the frozen ones are changed, given those of further trees."""
+def where_frozen(frozen: frozenset[str], change: Callable[..., Any], params: Any, *trees: Any) -> Any:
+    """Returns parameters of which the frozen ones are changed, given those of further trees."""
     if not frozen:
         return params
 
-    def leaf(path: tuple[Any, ...], one: Array, *more: Array) -> Array:
-        return change(one, *more) if leaf_name(path) in frozen else one
+    def leaf(path: tuple[Any, ...], weight: Array, *counterparts: Array) -> Array:
+        return change(weight, *counterparts) if leaf_name(path) in frozen else weight
 
-    return jax.tree_util.tree_map_with_path(leaf, params, *others)
+    return jax.tree_util.tree_map_with_path(leaf, params, *trees)
 
 
 def normalizing(apply: Callable[..., Any], by: Normalization) -> Callable[..., Any]:
-    """A model's `apply` on images that are normalized first."""
-    mean, std = (np.array(each, np.float32) for each in (by.mean, by.std))
+    """Returns a model's `apply` on images that are normalized first."""
+    mean, std = (np.array(values, np.float32) for values in (by.mean, by.std))
 
-    def on_normalized(variables: object, x: Array, **more: Any) -> Any:
-        return apply(variables, (x - mean) / std, **more)
+    def on_normalized(variables: object, x: Array, **options: Any) -> Any:
+        return apply(variables, (x - mean) / std, **options)
 
     return on_normalized
 
 
 def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> GradientsOf:
-    """The gradients of a part of a batch, for `accumulate`; from part to part go BatchNorm's running statistics.
+    """Returns the gradients of a batch's part, for `accumulate`; from part to part go BatchNorm's running statistics.
 
     `dropout` is the step's random key, from which each of the parts, if there are several, derives its own. In float16
     they are the gradients of the scaled loss.
@@ -166,7 +166,7 @@ def gradients_of(state: TrainState, dropout: Array, config: RunConfig) -> Gradie
 
 
 def cross_entropy(logits: Array, y: Array, smoothing: float) -> Array:
-    """The loss of each label, float32 […]: logits [… classes], and labels, int32 […], or their shares [… classes]."""
+    """Returns each label's loss, float32 […]: of logits [… classes], labels, int32 […], or their shares [… classes]."""
     losses: Array
     if not smoothing and jnp.issubdtype(y.dtype, jnp.integer):
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, y)
@@ -182,16 +182,16 @@ def snapshot(state: TrainState) -> tuple[dict[str, npt.NDArray[Any]], dict[str, 
     There is no random state: Dropout draws by the seed and the step's number. Of weights that are averaged the model
     has the average, and the rest themselves.
     """
-    others = named_leaves({"optimizer": state.opt_state})
+    arrays = named_leaves({"optimizer": state.opt_state})
     if state.loss_scale is not None:
-        others |= to_save(state.loss_scale)
+        arrays |= to_save(state.loss_scale)
     if state.average:
-        others |= {f"{TRAINED}{name}": array for name, array in named_leaves({"params": state.params}).items()}
-    return named_leaves(model_of(state.averaged())), others
+        arrays |= {f"{TRAINED}{name}": array for name, array in named_leaves({"params": state.params}).items()}
+    return named_leaves(model_of(state.averaged())), arrays
 
 
 def restore(state: TrainState, saved: Saved) -> TrainState:
-    """A new state, filled from a checkpoint."""
+    """Returns a new state, filled from a checkpoint."""
     model = fill(model_of(state), {**saved.model, **saved.part(TRAINED)})
     # Of a checkpoint without an average it begins here.
     average = fill({"params": state.average}, saved.model)["params"]
@@ -201,12 +201,12 @@ def restore(state: TrainState, saved: Saved) -> TrainState:
 
 
 def model_of(state: TrainState) -> dict[str, Any]:
-    """Parameters and running statistics."""
+    """Returns parameters and running statistics."""
     return {"params": state.params, "batch_stats": state.batch_stats}
 
 
 def build_optimizer(config: RunConfig, frozen: frozenset[str] = frozenset()) -> optax.GradientTransformation:
-    """The optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
+    """Returns the optimizer, with PyTorch's conventions and constants; its learning rate is part of its state.
 
     Of `frozen` parameters, by their names, it keeps nothing, and nothing decays them.
 
@@ -224,8 +224,8 @@ def build_optimizer(config: RunConfig, frozen: frozenset[str] = frozenset()) -> 
         parts = (optax.clip_by_global_norm(config.gradient_clip), *parts)
 
     def with_rate(learning_rate: ArrayLike) -> optax.GradientTransformation:
-        whole = optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
-        return optax.masked(whole, trained) if frozen else whole
+        chained = optax.chain(*parts, optax.scale_by_learning_rate(learning_rate))
+        return optax.masked(chained, trained) if frozen else chained
 
     def trained(params: Any) -> Any:
         return jax.tree_util.tree_map_with_path(lambda path, _: leaf_name(path) not in frozen, params)

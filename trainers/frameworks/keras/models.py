@@ -70,12 +70,12 @@ def own(value: str, shape: Shape, classes: int) -> keras.Model:
     model = call(value, shape, classes)
     if not isinstance(model, keras.Model):
         raise UserCodeError(f"{value} returned a {type(model).__name__}; it must return a keras.Model.")
-    kind, dtype, each = ("tokens", "int32", shape) if len(shape) == 1 else ("images", "float32", ())
+    kind, dtype, axes = ("tokens", "int32", shape) if len(shape) == 1 else ("images", "float32", ())
     # Also builds a model whose layers get their sizes from the first inputs.
     logits = model(ops.zeros((2, *shape), dtype), training=False)
-    found, wanted = list(logits.shape) if ops.is_tensor(logits) else type(logits).__name__, [2, *each, classes]
-    if found != wanted:
-        raise UserCodeError(f"{value} gives {found} for {kind} {[2, *shape]}; it must give logits {wanted}.")
+    actual, wanted = list(logits.shape) if ops.is_tensor(logits) else type(logits).__name__, [2, *axes, classes]
+    if actual != wanted:
+        raise UserCodeError(f"{value} gives {actual} for {kind} {[2, *shape]}; it must give logits {wanted}.")
     paths = [variable.path for variable in model.weights]
     if twice := next((path for path in paths if paths.count(path) > 1), None):
         raise UserCodeError(f"{value} has two variables {twice}; give its layers names of their own.")
@@ -132,7 +132,7 @@ class Stack:
 
 
 def _mlp(stack: Stack, classes: int) -> None:
-    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+    """Adds a multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
     stack.put(layers.Flatten, name="flatten", data_format=FORMAT)
     for number, width in enumerate(MLP_WIDTHS, start=1):
         stack.dense(width, f"fc{number}")
@@ -141,7 +141,7 @@ def _mlp(stack: Stack, classes: int) -> None:
 
 
 def _net(stack: Stack, classes: int) -> None:
-    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+    """Adds the two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
     for number, channels in enumerate(NET_CHANNELS, start=1):
         stack.convolution(channels, 3, f"conv{number}")
         stack.norm(f"bn{number}")
@@ -154,7 +154,7 @@ def _net(stack: Stack, classes: int) -> None:
 
 
 def _convnet(stack: Stack, classes: int) -> None:
-    """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
+    """Adds the network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
 
     Source: https://keras.io/guides/distributed_training_with_jax/
     """
@@ -171,7 +171,7 @@ def _convnet(stack: Stack, classes: int) -> None:
 
 
 def _resnet18(stack: Stack, classes: int) -> None:
-    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+    """Adds ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
 
     Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
     """
@@ -186,7 +186,7 @@ def _resnet18(stack: Stack, classes: int) -> None:
 
 
 def _residual(stack: Stack, name: str, channels: int, stride: int) -> None:
-    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1."""
+    """Adds two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the stride is not 1."""
     shortcut = stack.x
     if stride > 1:
         # Padding of 1 on all sides, as PyTorch has it: "same" would pad a stride of 2 differently.
@@ -205,7 +205,7 @@ def _residual(stack: Stack, name: str, channels: int, stride: int) -> None:
 
 
 def _gpt(stack: Stack, classes: int) -> None:
-    """A decoder-only transformer: learned positions, normalization before each part, a head of its own, no dropout.
+    """Adds a decoder-only transformer: learned positions, normalization before each part, its own head, no dropout.
 
     Initialized as GPT-2 is. Source: Radford et al., Language Models are Unsupervised Multitask Learners, 2019.
     """
@@ -222,7 +222,7 @@ def _gpt(stack: Stack, classes: int) -> None:
 
 
 def _block(stack: Stack, name: str) -> None:
-    """Causal attention, then a hidden layer four times as wide, each beside a residual stream."""
+    """Adds causal attention, then a hidden layer four times as wide, each beside a residual stream."""
     into_stream = sqrt(2 * GPT_LAYERS)
     stream = stack.x
     stack.layer_norm(f"{name}_norm1")
@@ -252,5 +252,5 @@ def _wide_attention(policy: str) -> bool:
 
 
 def _normal(part: float = 1.0) -> keras.initializers.Initializer:
-    """A new one for each weight: the same would give the same numbers again."""
+    """Returns a new initializer for each weight: the same would give the same numbers again."""
     return keras.initializers.RandomNormal(stddev=GPT_DEVIATION / part)

@@ -21,7 +21,7 @@ Variables: TypeAlias = dict[str, Any]
 
 
 def create_model(plan: Plan) -> keras.Model:
-    """The model before the first step; the same seed gives the same weights on any number of devices."""
+    """Returns the model before the first step; the same seed gives the same weights on any number of devices."""
     config, data = plan.config, plan.data
     keras.utils.set_random_seed(config.seed)
     return keras_models.build(
@@ -62,17 +62,20 @@ def begin(model: keras.Model, frozen: frozenset[str], plan: Plan, report: Report
     present = weights(model)
     shapes = {name: tuple(variable.shape) for name, variable in present.items()}
     parameters = [*frozen, *(variable.path for variable in model.trainable_variables)]
-    found = initial_weights(plan, report, shapes, parameters, frozen)
-    assign({name: present[name] for name in found}, found)
+    initial = initial_weights(plan, report, shapes, parameters, frozen)
+    assign({name: present[name] for name in initial}, initial)
 
 
 def weights(model: keras.Model) -> Variables:
-    """Weights and running statistics, by their paths: "fc1/kernel"."""
+    """Returns the weights and running statistics, by their paths: "fc1/kernel"."""
     return {variable.path: variable for variable in model.weights}
 
 
 def others(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> Variables:
-    """All else: "optimizer.fc1_kernel_momentum" and "random.0", the state of the first layer with random numbers."""
+    """Returns the optimizer's variables and the random state of layers, by name.
+
+    The names are "optimizer.fc1_kernel_momentum", and "random.0" of the first layer with random numbers.
+    """
     kept = {f"optimizer.{variable.name}": variable for variable in optimizer.variables}
     # Their own names count all that were made in this process.
     seeds = [variable for variable in model.non_trainable_variables if variable.name == "seed_generator_state"]
@@ -84,13 +87,13 @@ def assign(variables: Variables, arrays: Mapping[str, npt.NDArray[Any]]) -> None
     for name, variable in variables.items():
         array = arrays.get(name)
         if array is None or array.shape != tuple(variable.shape):
-            found = "missing" if array is None else f"of shape {array.shape}, not {tuple(variable.shape)}"
-            raise ValueError(f"the checkpoint does not fit: {name} is {found}")
+            problem = "missing" if array is None else f"of shape {array.shape}, not {tuple(variable.shape)}"
+            raise ValueError(f"the checkpoint does not fit: {name} is {problem}")
         variable.assign(array)
 
 
 def build_optimizer(config: RunConfig) -> keras.optimizers.Optimizer:
-    """The optimizer; its learning rate is one of its variables.
+    """Returns the optimizer; its learning rate is one of its variables.
 
     Gradients are clipped first. Weight decay is then added to the gradient (L2), but decoupled in adamw: rate times
     decay times parameter is subtracted besides Adam's step.

@@ -66,14 +66,14 @@ def own(value: str, shape: Shape, classes: int, contexts: list[mx.Context]) -> g
     images = (2, channels, height, width)
     # Also gives layers without sizes theirs.
     logits = model(np.zeros(images, ctx=contexts[0]))
-    found = list(logits.shape) if isinstance(logits, np.ndarray) else type(logits).__name__
-    if found != [2, classes]:
-        raise UserCodeError(f"{value} gives {found} for images {list(images)}; it must give logits [2, {classes}].")
+    actual = list(logits.shape) if isinstance(logits, np.ndarray) else type(logits).__name__
+    if actual != [2, classes]:
+        raise UserCodeError(f"{value} gives {actual} for images {list(images)}; it must give logits [2, {classes}].")
     return model
 
 
 def mlp(shape: Shape, classes: int) -> nn.HybridSequential:
-    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+    """Returns a multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
     layers: dict[str, Any] = {"flatten": nn.Flatten()}
     for number, (inputs, outputs) in enumerate(pairwise((prod(shape), *MLP_WIDTHS)), start=1):
         layers |= {f"fc{number}": dense(inputs, outputs), f"relu{number}": nn.Activation("relu")}
@@ -81,7 +81,7 @@ def mlp(shape: Shape, classes: int) -> nn.HybridSequential:
 
 
 def net(shape: Shape, classes: int) -> nn.HybridSequential:
-    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+    """Returns the two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
     height, width, channels = shape
     layers: dict[str, Any] = {}
     for number, outputs in enumerate(NET_CHANNELS, start=1):
@@ -97,7 +97,7 @@ def net(shape: Shape, classes: int) -> nn.HybridSequential:
 
 
 def convnet(shape: Shape, classes: int) -> nn.HybridSequential:
-    """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
+    """Returns the network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
 
     Source: https://keras.io/guides/distributed_training_with_jax/
     """
@@ -124,7 +124,7 @@ def convnet(shape: Shape, classes: int) -> nn.HybridSequential:
 
 
 def resnet18(shape: Shape, classes: int) -> nn.HybridSequential:
-    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+    """Returns ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
 
     Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
     """
@@ -143,7 +143,7 @@ def resnet18(shape: Shape, classes: int) -> nn.HybridSequential:
 
 
 def sequential(layers: Mapping[str, Any]) -> nn.HybridSequential:
-    """Layers in a row under names of their own, which `save_parameters` writes: `add` would number them."""
+    """Returns layers in a row under names of their own, which `save_parameters` writes: `add` would number them."""
     model = nn.HybridSequential()
     for name, layer in layers.items():
         model.register_child(layer, name)
@@ -151,23 +151,23 @@ def sequential(layers: Mapping[str, Any]) -> nn.HybridSequential:
 
 
 def convolution(inputs: int, outputs: int, kernel: int, **options: Any) -> nn.Conv2D:
-    """A convolution with PyTorch's default initialization."""
+    """Returns a convolution with PyTorch's default initialization."""
     return nn.Conv2D(outputs, kernel, in_channels=inputs, **options, **uniform(inputs * kernel**2))
 
 
 def dense(inputs: int, outputs: int) -> nn.Dense:
-    """A dense layer with PyTorch's default initialization."""
+    """Returns a dense layer with PyTorch's default initialization."""
     return nn.Dense(outputs, in_units=inputs, **uniform(inputs))
 
 
 def uniform(inputs: int) -> dict[str, Any]:
-    """Weights and biases between ±1/√inputs, as PyTorch draws them."""
+    """Returns weights and biases between ±1/√inputs, as PyTorch draws them."""
     bound = 1 / sqrt(inputs)
     return {"weight_initializer": mx.init.Uniform(bound), "bias_initializer": mx.init.Uniform(bound)}
 
 
 def batch_norm(channels: int, *, scale: bool = True) -> nn.BatchNorm:
-    """BatchNorm as in the other frameworks: MXNet's momentum is the share of the old statistics."""
+    """Returns BatchNorm as in the other frameworks: MXNet's momentum is the share of the old statistics."""
     return nn.BatchNorm(momentum=0.9, epsilon=1e-5, scale=scale, in_channels=channels)
 
 
@@ -179,7 +179,7 @@ class Pad(nn.HybridBlock):
         self.pads = ((0, 0), (0, 0), *pads)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """From [N, C, H, W] to [N, C, H + top + bottom, W + left + right]."""
+        """Maps [N, C, H, W] to [N, C, H + top + bottom, W + left + right]."""
         return F.np.pad(x, self.pads)
 
 
@@ -198,7 +198,7 @@ class Residual(nn.HybridBlock):
         self.shortcut = convolution(inputs, outputs, 1, strides=stride) if stride > 1 else None
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """From [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
+        """Maps [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
         y = F.npx.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         return F.npx.relu(y + (self.shortcut(x) if self.shortcut else x))

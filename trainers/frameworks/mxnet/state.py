@@ -26,9 +26,9 @@ Parameters: TypeAlias = dict[str, gluon.Parameter]
 
 
 def named_parameters(model: gluon.Block) -> Parameters:
-    """The parameters under the names of `save_parameters`, "conv1.weight"; running statistics are among them."""
-    found: Parameters = model._collect_params_with_prefix()
-    return found
+    """Returns the parameters, by the names of `save_parameters`, "conv1.weight"; running statistics are among them."""
+    parameters: Parameters = model._collect_params_with_prefix()
+    return parameters
 
 
 def trained(parameters: Parameters) -> Parameters:
@@ -42,18 +42,18 @@ def begin(plan: Plan, parameters: Parameters, report: Reporter, checkpoints: Che
     See `tuiapp.trainers.rank.initial`. A frozen one has no gradient any more. Running statistics are updated in the
     backward pass: they go on from the first layer that is trained. Raises ConfigError.
     """
-    own = list(trained(parameters))
-    frozen = frozen_names(plan.config.freeze, own)
+    trainable = list(trained(parameters))
+    frozen = frozen_names(plan.config.freeze, trainable)
     for name in frozen:
         parameters[name].grad_req = "null"
     if checkpoints.resumed is None:
         shapes = {name: parameter.shape for name, parameter in parameters.items()}
-        for name, array in initial_weights(plan, report, shapes, own, frozen).items():
+        for name, array in initial_weights(plan, report, shapes, trainable, frozen).items():
             parameters[name].set_data(mx.np.array(array, dtype=parameters[name].dtype))
 
 
 def statistics(parameters: Parameters) -> Parameters:
-    """BatchNorm's running statistics, of which each context has its own."""
+    """Returns BatchNorm's running statistics, of which each context has its own."""
     return {name: parameter for name, parameter in parameters.items() if name.rpartition(".")[2].startswith("running_")}
 
 
@@ -65,9 +65,9 @@ def average_statistics(parameters: Parameters) -> None:
 
 
 def replica_checksums(parameters: Parameters) -> Checksums:
-    """The checksums of all contexts' replicas, without those statistics; see `tuiapp.trainers.rank.replicas`."""
-    own = statistics(parameters)
-    arrays = {name: parameter.list_data() for name, parameter in parameters.items() if name not in own}
+    """Returns checksums of all contexts' replicas, without running statistics; see `tuiapp.trainers.rank.replicas`."""
+    excluded = statistics(parameters)
+    arrays = {name: parameter.list_data() for name, parameter in parameters.items() if name not in excluded}
     bits = [[array.asnumpy().view(np.uint32) for array in replicas] for replicas in arrays.values()]
     return list(arrays), np.array([[replica.sum(dtype=np.uint32) for replica in replicas] for replicas in bits]).T
 
@@ -81,8 +81,8 @@ def snapshot(parameters: Parameters, optimizer: Optimizer) -> tuple[Arrays, Arra
     model = {name: parameter.list_data()[0].asnumpy() for name, parameter in parameters.items()}
     state: Arrays = {}
     for name, parameter in statistics(parameters).items():
-        own = state[f"ranks.{name}"] = np.stack([one.asnumpy() for one in parameter.list_data()])
-        model[name] = own.mean(axis=0, dtype=own.dtype)
+        stacked = state[f"ranks.{name}"] = np.stack([replica.asnumpy() for replica in parameter.list_data()])
+        model[name] = stacked.mean(axis=0, dtype=stacked.dtype)
     names = list(trained(parameters))
     for index, replicas in optimizer.kept.items():
         state |= {f"optimizer.{names[index]}.{slot}": array.asnumpy() for slot, array in replicas[0].items()}
@@ -97,27 +97,29 @@ def restore(parameters: Parameters, saved: Saved) -> None:
     for name, parameter in parameters.items():
         array = saved.model.get(name)
         if array is None or array.shape != parameter.shape:
-            found = "missing" if array is None else f"of shape {array.shape}, not {parameter.shape}"
-            raise ValueError(f"the checkpoint does not fit: {name} is {found}")
+            problem = "missing" if array is None else f"of shape {array.shape}, not {parameter.shape}"
+            raise ValueError(f"the checkpoint does not fit: {name} is {problem}")
         replicas = parameter.list_data()
-        own = saved.state.get(f"ranks.{name}", ())
-        for replica, mine in zip(replicas, own if len(own) == len(replicas) else [array] * len(replicas), strict=True):
+        per_replica = saved.state.get(f"ranks.{name}", ())
+        for replica, mine in zip(
+            replicas, per_replica if len(per_replica) == len(replicas) else [array] * len(replicas), strict=True
+        ):
             replica[:] = mx.np.array(mine, dtype=array.dtype, ctx=replica.ctx)
 
 
 def saved_optimizer(parameters: Parameters, saved: Saved) -> dict[int, Arrays]:
-    """What a checkpoint has of the optimizer, by the numbers of the trained parameters."""
-    found: dict[int, Arrays] = {}
+    """Returns what a checkpoint has of the optimizer, by the numbers of the trained parameters."""
+    states: dict[int, Arrays] = {}
     for index, name in enumerate(parameters):
         prefix = f"optimizer.{name}."
-        own = {key.removeprefix(prefix): array for key, array in saved.state.items() if key.startswith(prefix)}
-        if own:
-            found[index] = own
-    return found
+        arrays = {key.removeprefix(prefix): array for key, array in saved.state.items() if key.startswith(prefix)}
+        if arrays:
+            states[index] = arrays
+    return states
 
 
 def change(images: npt.NDArray[Any], drawn: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Cropped and flipped images: of [N, H, W, C], as they are stored, to the same."""
+    """Returns cropped and flipped images: of [N, H, W, C], as they are stored, to the same."""
     if "top" in drawn:
         padded = np.pad(images, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
         windows = sliding_window_view(padded, images.shape[1:3], axis=(1, 2))
@@ -126,7 +128,7 @@ def change(images: npt.NDArray[Any], drawn: dict[str, npt.NDArray[Any]]) -> npt.
 
 
 def smooth(labels: npt.NDArray[np.int32], classes: int, smoothing: float) -> npt.NDArray[np.float32]:
-    """The classes' shares of labels […], float32 [… classes]: all get a part of `smoothing`, the label the rest."""
+    """Returns the classes' shares of labels […], float32 [… classes]: all share `smoothing`, the label has the rest."""
     shares = np.eye(classes)[labels] * (1 - smoothing) + smoothing / classes
     return shares.astype(np.float32)
 
@@ -134,7 +136,7 @@ def smooth(labels: npt.NDArray[np.int32], classes: int, smoothing: float) -> npt
 def mix(
     images: npt.NDArray[Any], shares: npt.NDArray[np.float32], weight: npt.NDArray[np.float32]
 ) -> list[npt.NDArray[Any]]:
-    """Mixtures of images, [N, 2, H, W, C] as they are stored, and of classes' shares, [N, 2, classes]: both float32."""
+    """Returns mixtures of images, [N, 2, H, W, C] as stored, and of classes' shares, [N, 2, classes]: both float32."""
     floats = images.astype(np.float32) / 255 if images.dtype == np.uint8 else images
     mixed = []
     for both in (floats, shares):
@@ -171,7 +173,7 @@ class Optimizer(mx.optimizer.Optimizer):
         self.change(weight, grad, self._get_lr(index), self._index_update_count[index], **state)
 
     def penalized(self, weight: nd.NDArray, grad: nd.NDArray) -> nd.NDArray:
-        """The averaged gradient with the L2 penalty."""
+        """Returns the averaged gradient with the L2 penalty."""
         grad = grad * self.rescale_grad
         return grad + self.wd * weight if self.wd else grad
 
@@ -230,7 +232,7 @@ class Adadelta(Optimizer):
 def build_optimizer(
     config: RunConfig, step: int = 0, saved: Mapping[int, Mapping[str, npt.NDArray[Any]]] | None = None
 ) -> Optimizer:
-    """The optimizer, to be given to a Trainer; arguments as `Optimizer`.
+    """Returns the optimizer, to be given to a Trainer; arguments as `Optimizer`.
 
     Weight decay is added to the gradient (L2), but decoupled in adamw: rate times decay times parameter is subtracted
     besides Adam's step.

@@ -1,4 +1,4 @@
-"""torch.compile, ahead of the first step."""
+"""Passes without the cost of Python's calls: torch.compile, ahead of the first step, and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def uses_cuda_graphs(config: RunConfig) -> bool:
     unless they are accumulated. Of a user's own model nobody knows that. Graphs with collectives in them, as those of
     SyncBatchNorm, and their replay beside the all-reduce of several GPUs, are not used.
     """
-    own = config.model.startswith(PY)
+    is_own = config.model.startswith(PY)
     alone = config.devices == 1 and config.accumulate == 1 and not config.sync_batch_norm
-    return config.platform == "cuda" and alone and not own
+    return config.platform == "cuda" and alone and not is_own
 
 
 def compile_model(model: Called, *, cuda_graphs: bool) -> Called:
@@ -103,7 +103,7 @@ class Graph:
         return self._loss.clone()
 
     def _warm_up(self, device: torch.device) -> None:
-        """Passes of which nothing is left: on a stream of their own, as what is captured must not wait for another."""
+        """Runs passes of which nothing is left: on a stream of their own, as a capture must not wait for another."""
         buffers = [buffer.clone() for buffer in self._model.buffers()]
         steps, apart = torch.cuda.current_stream(device), torch.cuda.Stream(device)
         apart.wait_stream(steps)

@@ -1,11 +1,11 @@
-"""Batches on their way from the host to a GPU, which computes meanwhile."""
+"""Copies between the host and a GPU, which computes meanwhile; and batches that are augmented on their way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from tuiapp.trainers.rank.tensor_files import BFLOAT16
 from tuiapp.trainers.sources.arrays import StoredImages
 from tuiapp.trainers.sources.augmentation import PAD
 from tuiapp.trainers.sources.datasets import Rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class Copies:
         return Filled(buffer, images)
 
     def move(self, filled: Filled) -> Tensor:
-        """Images on the GPU, for the current stream; returns before they are there, and gives the buffer back."""
+        """Returns images on the GPU, for the current stream, before they are there, and gives the buffer back."""
         steps = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._stream):
             moved = filled.images.to(self._device, non_blocking=True)
@@ -73,7 +70,7 @@ class Copies:
         return moved
 
     def _take(self, count: int) -> Buffer:
-        """The buffer that was given back first, once it is copied; a new one if there is none, or it is too small."""
+        """Returns the buffer given back first, once it is copied; a new one if there is none, or it is too small."""
         try:
             buffer = self._free.get_nowait()
         except Empty:
@@ -102,12 +99,12 @@ def to_host(tensors: Mapping[str, Tensor], copies: torch.cuda.Stream | None) -> 
     """
     if copies is None:
         return {name: to_numpy(tensor) for name, tensor in tensors.items()}
-    staged = {name: one for name, one in tensors.items() if one.is_cuda and not isinstance(one, DTensor)}
-    return stage(staged, copies) | {name: to_numpy(one) for name, one in tensors.items() if name not in staged}
+    staged = {name: tensor for name, tensor in tensors.items() if tensor.is_cuda and not isinstance(tensor, DTensor)}
+    return stage(staged, copies) | {name: to_numpy(tensor) for name, tensor in tensors.items() if name not in staged}
 
 
 def stage(tensors: Mapping[str, Tensor], copies: torch.cuda.Stream) -> Arrays:
-    """`to_host` of whole tensors of a GPU.
+    """Returns `to_host` of whole tensors of a GPU.
 
     They are joined there, in order with the steps, so that the next update may change them at once. From there a single
     copy fills pinned memory, which PyTorch keeps when it is let go, for the next.
@@ -127,20 +124,20 @@ def stage(tensors: Mapping[str, Tensor], copies: torch.cuda.Stream) -> Arrays:
 
 
 def split_up(joined: npt.NDArray[Any], tensors: Mapping[str, Tensor]) -> Arrays:
-    """The arrays that were joined, [values], or with a leading axis before that; in the same memory where it goes."""
+    """Returns the arrays that were joined, [values], or with a leading axis; in the same memory where that goes."""
     ends = np.cumsum([tensor.numel() for tensor in tensors.values()])[:-1]
     parts = zip(tensors.items(), np.split(joined, ends, axis=-1), strict=True)
     return {name: part.reshape((*joined.shape[:-1], *tensor.shape)) for (name, tensor), part in parts}
 
 
 def to_numpy(tensor: Tensor) -> npt.NDArray[Any]:
-    """A copy on the host, which is waited for.
+    """Returns a copy on the host, which is waited for.
 
     One that is split over the ranks is put together from all, for rank 0, which alone writes.
     """
     if isinstance(tensor, DTensor):
-        whole = tensor.full_tensor()
-        tensor = tensor.to_local() if dist.get_rank() else whole
+        full = tensor.full_tensor()
+        tensor = tensor.to_local() if dist.get_rank() else full
     return np.array(_as_array(tensor.detach().cpu()), order="C")
 
 
@@ -151,7 +148,7 @@ def _as_array(tensor: Tensor) -> npt.NDArray[Any]:
 
 
 def change(x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-    """Cropped and flipped images: of [N, H, W, C], as they are stored, to the same.
+    """Returns cropped and flipped images: of [N, H, W, C], as they are stored, to the same.
 
     They lie in memory as those given, which decides the kernels of convolutions.
     """
@@ -165,11 +162,13 @@ def change(x: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
 
 
 def mix(x: Tensor, y: Tensor, weight: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Mixtures of images, float32 [2 N, …], each before its partner, and of labels, int64 [N, 2]: [N, …], [N, classes].
+    """Returns mixtures of images and of labels: [N, …] and [N, classes].
+
+    The images are float32 [2 N, …], each before its partner, the labels int64 [N, 2].
 
     The cross entropy with mixed labels is the mixture of those with both: λ·CE(y₁) + (1 − λ)·CE(y₂).
     """
     by_image = weight.view(-1, *[1] * (x.dim() - 1))
     images = torch.lerp(x[1::2], x[::2], by_image, out=torch.empty_like(x[: len(y)]))
-    own, other = F.one_hot(y, classes).float().unbind(1)
-    return images, torch.lerp(other, own, weight[:, None])
+    first, partner = F.one_hot(y, classes).float().unbind(1)
+    return images, torch.lerp(partner, first, weight[:, None])

@@ -1,4 +1,4 @@
-"""What PyTorch's backends train on: cross entropy, or a loss of the user's own, and the figures of an evaluation."""
+"""What PyTorch's backends optimize: losses, the figures of an evaluation, initial and averaged weights, loss scale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuiapp.trainers.sources.own_loss import LOSS, NOTHING, Own, Score, fitting
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean", smoothing: float = 0.0) -> Tensor:
-    """The loss of each label, or its mean: logits [batch, classes] and labels [batch], or with an axis of tokens.
+    """Returns each label's loss, or the mean: logits [batch, classes] and labels [batch], or with an axis of tokens.
 
     Mixed labels are the classes' shares, float32 [batch, classes].
     """
@@ -39,49 +39,51 @@ class Losses:
     """Label smoothing in training."""
 
     def mean(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What training minimizes, float32 []."""
+        """Returns what training minimizes, float32 []."""
         if self.own.loss:
             return self.each(logits, labels).mean()
         return cross_entropy(logits, labels, smoothing=self.smoothing)
 
     def trained(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What that is the mean of, float32 [labels]."""
+        """Returns the losses that `mean` averages, float32 [labels]."""
         return self.each(logits, labels) if self.own.loss else cross_entropy(logits, labels, "none", self.smoothing)
 
     def each(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """What an evaluation takes the mean of, float32 [labels]."""
+        """Returns the losses that an evaluation averages, float32 [labels]."""
         if self.own.loss is None:
             return cross_entropy(logits, labels, "none")
         return self._values(LOSS, self.own.loss, logits, labels)
 
     def figures(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Sums over the labels of what an evaluation reports beside the loss, by `Own.figures`: float64 [figures]."""
-        found = [cross_entropy(logits, labels, "none")] if self.own.loss else []
-        found += [self._values(name, function, logits, labels) for name, function in self.own.metrics]
-        sums = [values.sum(dtype=torch.float64) for values in found]
+        """Returns sums over the labels of what `Own.figures` names beside the loss, float64 [figures]."""
+        per_label = [cross_entropy(logits, labels, "none")] if self.own.loss else []
+        per_label += [self._values(name, function, logits, labels) for name, function in self.own.metrics]
+        sums = [values.sum(dtype=torch.float64) for values in per_label]
         return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.float64, device=labels.device)
 
     def _values(self, name: str, function: Score, logits: Tensor, labels: Tensor) -> Tensor:
-        """A function's value of each label, [labels]; one of an example counts for all of its labels."""
-        found: Tensor = function(logits.float(), labels)
-        self.own.check_shape(name, found, tuple(labels.shape))
-        return found.reshape(len(labels), -1).float().expand(len(labels), labels[0].numel()).flatten()
+        """Returns a function's value of each label, [labels]; one of an example counts for all of its labels."""
+        values: Tensor = function(logits.float(), labels)
+        self.own.check_shape(name, values, tuple(labels.shape))
+        return values.reshape(len(labels), -1).float().expand(len(labels), labels[0].numel()).flatten()
 
 
 def losses_of(plan: Plan, device: torch.device) -> Losses:
-    """Raises UserCodeError for functions of the user's own that cannot be used, and what those raise."""
-    own = fitting(plan.config)
+    """Returns the losses of a run; raises UserCodeError for functions of the user's own that cannot be used."""
+    functions = fitting(plan.config)
 
     def call(function: Score, outputs: Any, labels: Any) -> tuple[object, Any]:
-        found = function(torch.from_numpy(outputs).to(device).requires_grad_(), torch.from_numpy(labels).to(device))
-        if not isinstance(found, Tensor):
-            return found, None
-        if function is own.loss and not found.requires_grad:
-            raise UserCodeError(f"loss of {own.file} has no gradient; compute it from the outputs, by PyTorch alone.")
-        return found, found.numpy(force=True)
+        result = function(torch.from_numpy(outputs).to(device).requires_grad_(), torch.from_numpy(labels).to(device))
+        if not isinstance(result, Tensor):
+            return result, None
+        if function is functions.loss and not result.requires_grad:
+            raise UserCodeError(
+                f"loss of {functions.file} has no gradient; compute it from the outputs, by PyTorch alone."
+            )
+        return result, result.numpy(force=True)
 
-    own.check(plan.data.input_shape, plan.data.classes, call)
-    return Losses(own, plan.config.label_smoothing)
+    functions.check(plan.data.input_shape, plan.data.classes, call)
+    return Losses(functions, plan.config.label_smoothing)
 
 
 @torch.no_grad()
@@ -125,13 +127,13 @@ class Average:
         """Takes in the weights after a step, counted from 1; see `RunConfig.ema`."""
         if self.kept:
             decay = min(self._decay, (1 + step) / (10 + step))
-            kept, present = ([*map(own_part, one.values())] for one in (self.kept, self._parameters))
-            present = [one.to(average.dtype) for one, average in zip(present, kept, strict=True)]
+            kept, present = ([*map(own_part, weights.values())] for weights in (self.kept, self._parameters))
+            present = [weight.to(average.dtype) for weight, average in zip(present, kept, strict=True)]
             torch._foreach_lerp_(kept, present, 1 - decay)
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """The model has the averaged weights for as long as this lasts."""
+        """Gives the model the averaged weights for as long as this lasts."""
         rounded = {
             name: self.kept[name].clone() for name, parameter in self._parameters.items() if parameter.itemsize < 4
         }
@@ -147,14 +149,14 @@ class Average:
     def _swap(self) -> None:
         # In place: FSDP, CUDA graphs and Keras know the parameters' memory.
         for kept, present in zip(self.kept.values(), self._parameters.values(), strict=True):
-            one, other = own_part(kept), own_part(present)
-            before = other.clone()
-            other.copy_(one)
-            one.copy_(before)
+            average, weight = own_part(kept), own_part(present)
+            before = weight.clone()
+            weight.copy_(average)
+            average.copy_(before)
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """What this rank has of it, in the same memory."""
+    """Returns this rank's part of a tensor, in the same memory."""
     tensor = tensor.detach()
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
@@ -180,11 +182,11 @@ class LossScale(torch.amp.GradScaler):
         self.skipped += self._scale < before
 
     def read(self) -> tuple[float, int]:
-        """The scale, and the number of steps skipped so far."""
+        """Returns the scale, and the number of steps skipped so far."""
         return self.get_scale(), int(self.skipped)
 
     def saved(self) -> dict[str, Tensor]:
-        """What a checkpoint has of it."""
+        """Returns what a checkpoint has of the loss scale."""
         if not self.is_enabled():
             return {}
         state = self.state_dict()
@@ -206,10 +208,10 @@ Key = TypeVar("Key")
 
 def by_type(tensors: Mapping[Key, Tensor]) -> Iterable[dict[Key, Tensor]]:
     """Groups tensors by type, in their order: one tensor can hold those of a type."""
-    found: dict[torch.dtype, dict[Key, Tensor]] = {}
+    groups: dict[torch.dtype, dict[Key, Tensor]] = {}
     for key, tensor in tensors.items():
-        found.setdefault(tensor.dtype, {})[key] = tensor
-    return found.values()
+        groups.setdefault(tensor.dtype, {})[key] = tensor
+    return groups.values()
 
 
 def flatten(tensors: Iterable[Tensor]) -> Tensor:

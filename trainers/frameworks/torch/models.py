@@ -56,14 +56,14 @@ def own(value: str, shape: Shape, classes: int) -> nn.Module:
     with torch.no_grad():
         logits = model.eval()(inputs)
     model.train()
-    found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != wanted:
-        raise UserCodeError(f"{value} gives {found} for {kind} {list(inputs.shape)}; it must give logits {wanted}.")
+    actual = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if actual != wanted:
+        raise UserCodeError(f"{value} gives {actual} for {kind} {list(inputs.shape)}; it must give logits {wanted}.")
     return model
 
 
 def mlp(shape: Shape, classes: int) -> nn.Module:
-    """A multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
+    """Returns a multilayer perceptron: hidden layers of 256 and 128 units, ReLU between."""
     layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
     for number, (inputs, outputs) in enumerate(pairwise((prod(shape), *MLP_WIDTHS)), start=1):
         layers |= {f"fc{number}": nn.Linear(inputs, outputs), f"relu{number}": nn.ReLU()}
@@ -72,7 +72,7 @@ def mlp(shape: Shape, classes: int) -> nn.Module:
 
 
 def net(shape: Shape, classes: int) -> nn.Module:
-    """The two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
+    """Returns the two-convolution network of the DDP article: 225,226 parameters on 28×28×1 with 10 classes."""
     height, width, channels = shape
     layers: dict[str, nn.Module] = {}
     for number, outputs in enumerate(NET_CHANNELS, start=1):
@@ -89,7 +89,7 @@ def net(shape: Shape, classes: int) -> nn.Module:
 
 
 def convnet(shape: Shape, classes: int) -> nn.Module:
-    """The network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
+    """Returns the network of Keras' guide to distributed training: 49,242 parameters on 28×28×1.
 
     Source: https://keras.io/guides/distributed_training_with_jax/
     """
@@ -113,7 +113,7 @@ def convnet(shape: Shape, classes: int) -> nn.Module:
 
 
 def resnet18(shape: Shape, classes: int) -> nn.Module:
-    """ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
+    """Returns ResNet-18 with a small stem and no max-pooling, for small images: 11,175,818 parameters on 28×28×1.
 
     Source: https://d2l.ai/chapter_computational-performance/multiple-gpus-concise.html
     """
@@ -139,7 +139,7 @@ class SameConv2d(nn.Conv2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """From [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
+        """Maps [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
         pads: list[int] = []
         # `F.pad` takes the last axis first.
         for size, kernel, stride in zip(x.shape[:1:-1], self.kernel_size[::-1], self.stride[::-1], strict=True):
@@ -165,7 +165,7 @@ class Residual(nn.Module):
         self.relu2 = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        """From [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
+        """Maps [N, C, H, W] to [N, C', ⌈H / stride⌉, ⌈W / stride⌉]."""
         y = self.relu1(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         shortcut: Tensor = self.shortcut(x)
@@ -196,7 +196,7 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=GPT_DEVIATION / (sqrt(2 * GPT_LAYERS) if into_stream else 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """From tokens, int64 [N, context or fewer], to logits, [N, context, vocabulary]."""
+        """Maps tokens, int64 [N, context or fewer], to logits, [N, context, vocabulary]."""
         y = self.tokens(x) + self.places(torch.arange(x.shape[1], device=x.device))
         for name in self.blocks:
             y = self.get_submodule(name)(y)
@@ -218,7 +218,7 @@ class Block(nn.Module):
         self.fc2 = nn.Linear(4 * GPT_WIDTH, GPT_WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """From and to [N, T, width]."""
+        """Maps [N, T, width] to the same shape."""
         # Each [N, heads, T, width of a head].
         q, k, v = self.qkv(self.norm1(x)).unflatten(-1, (3, GPT_HEADS, -1)).permute(2, 0, 3, 1, 4).unbind()
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,4 +1,4 @@
-"""torch.profiler for the steps that somebody asked for."""
+"""What PyTorch's ranks measure of themselves: profiles of steps, waits for other ranks, collectives, checksums."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ class TorchProfiler:
             if of_gpu != self._on_gpu or (event.is_user_annotation and not event.name.startswith("gloo:")):
                 continue
             start, end = event.time_range.start / 1e6, event.time_range.end / 1e6
-            own = end - start if of_gpu else event.self_cpu_time_total / 1e6
+            seconds = end - start if of_gpu else event.self_cpu_time_total / 1e6
             rank = rank_of.get(event.device_index if of_gpu else 0, next(iter(spans)))
-            spans[rank].append(Span(event.name, _kind(event.name, of_gpu=of_gpu), start, end, own))
+            spans[rank].append(Span(event.name, _kind(event.name, of_gpu=of_gpu), start, end, seconds))
         path = None
         if self._directory is not None:
             path = self._directory / f"rank-{next(iter(self._devices))}.pt.trace.json.gz"
             profile.export_chrome_trace(str(path))
             path.chmod(0o600)
-        return [Traced(rank, found, peaks.get(rank)) for rank, found in spans.items()], path
+        return [Traced(rank, rank_spans, peaks.get(rank)) for rank, rank_spans in spans.items()], path
 
 
 def _kind(name: str, *, of_gpu: bool) -> str:
@@ -84,12 +84,14 @@ def _kind(name: str, *, of_gpu: bool) -> str:
 
 
 FIRST, EVERY = 10, 100
-"""Steps that DDP times: the first ones, and then one of so many."""
+"""DDP times the first ten steps, and then one of a hundred."""
 EVERY_ON_CPU = 20
-"""There timing is no more than reading a clock; on a GPU it waits for the step's end."""
+"""On the CPU timing is no more than reading a clock; on a GPU it waits for the step's end."""
 
 
 class SyncWait:
+    """Reports how long backward passes wait for the other ranks' gradients, as DDP times it."""
+
     def __init__(self, ddp: nn.Module, device: torch.device, report: Reporter) -> None:
         self._report, self._given, self._every = report, 0, EVERY
         self._read = getattr(ddp, "_get_ddp_logging_data", None) if dist.get_world_size() > 1 else None
@@ -98,14 +100,14 @@ class SyncWait:
             self._every = EVERY_ON_CPU
 
     def report(self, step: int) -> None:
-        """Called after each step; reports the one before, if DDP has timed that."""
+        """Reports the step before, if DDP has timed that; called after each step."""
         timed = self._given
         self._given += 1
         if self._read is None or not timed or (timed > FIRST and timed % self._every):
             return
-        found = self._read()
-        waited = found.get("backward_comm_time", 0) - found.get("backward_compute_comm_overlap_time", 0)
-        if found.get("iteration") == timed:
+        timings = self._read()
+        waited = timings.get("backward_comm_time", 0) - timings.get("backward_compute_comm_overlap_time", 0)
+        if timings.get("iteration") == timed:
             self._report.metrics(step - 1, {SYNC_WAIT: max(0, waited) / 1e9})
 
 
@@ -157,7 +159,7 @@ AS_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
 def replica_checksums(model: nn.Module, *, with_statistics: bool) -> tuple[Checksums, list[int]]:
-    """The checksums of all ranks' parameters and buffers, which they exchange: every rank calls this.
+    """Returns the checksums of all ranks' parameters and buffers, which they exchange: every rank calls this.
 
     BatchNorm's running statistics are among them only `with_statistics`, if all ranks have the same. Also returns a
     number for the model of each rank's GPU.
@@ -170,16 +172,16 @@ def replica_checksums(model: nn.Module, *, with_statistics: bool) -> tuple[Check
     sums = checksums(arrays.values())
     name = torch.cuda.get_device_name(sums.device) if sums.is_cuda else ""
     # As many bits as an int32 has above 0.
-    own = torch.cat([sums, sums.new_tensor([crc32(name.encode()) >> 1])])
-    gathered = own.new_empty((dist.get_world_size(), len(own)))
-    dist.all_gather([*gathered], own)
-    found = gathered.numpy(force=True)
-    return (list(arrays), found[:, :-1]), found[:, -1].tolist()
+    local = torch.cat([sums, sums.new_tensor([crc32(name.encode()) >> 1])])
+    gathered = local.new_empty((dist.get_world_size(), len(local)))
+    dist.all_gather([*gathered], local)
+    exchanged = gathered.numpy(force=True)
+    return (list(arrays), exchanged[:, :-1]), exchanged[:, -1].tolist()
 
 
 @torch.no_grad()
 def checksums(arrays: Iterable[Tensor]) -> Tensor:
-    """The checksum of each array, int32 [arrays], on their device."""
+    """Returns the checksum of each array, int32 [arrays], on their device."""
     return torch.stack([_bits(array).sum(dtype=torch.int32) for array in arrays])
 
 

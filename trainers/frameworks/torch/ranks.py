@@ -50,14 +50,11 @@ def pick_device(config: RunConfig, report: Reporter) -> torch.device:
     report.profiler = TorchProfiler({report.rank: device})
     torch.cuda.set_device(device)
     properties = torch.cuda.get_device_properties(device)
-    report.rank_started(str(device), properties.name, visible_gpus()[device.index])
+    # CUDA numbers the GPUs in the order of this variable's UUIDs.
+    uuids = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    report.rank_started(str(device), properties.name, uuids[device.index])
     report_memory(report, {int(os.environ["RANK"]): device})
     return device
-
-
-def visible_gpus() -> list[str]:
-    """The UUIDs of this node's GPUs, in CUDA's order."""
-    return os.environ["CUDA_VISIBLE_DEVICES"].split(",")
 
 
 def pick_devices(config: RunConfig, report: Reporter) -> list[torch.device]:
@@ -110,13 +107,13 @@ def set_arithmetic(config: RunConfig, report: Reporter) -> None:
 
 
 def steps_in_flight(device: torch.device, loss_scale: LossScale) -> dict[str, Any]:
-    """How `training` waits for steps: on a GPU, where calls return before they are computed; not on the CPU."""
+    """Returns how `training` waits for steps: on a GPU, where calls return before they are computed; not on the CPU."""
     waits = {"mark": record, "wait": torch.cuda.Event.synchronize} if device.type == "cuda" else {}
     return {**waits, "loss_scale": loss_scale.read}
 
 
 def record(loss: Tensor) -> torch.cuda.Event:
-    """An event after all that its device was given so far: with a process group also the gradients' all-reduce.
+    """Returns an event after all that its device was given so far: with a process group also the gradients' all-reduce.
 
     Blocking: who waits for it sleeps, and leaves the core to the threads that read batches and send reports.
     """
@@ -126,7 +123,7 @@ def record(loss: Tensor) -> torch.cuda.Event:
 
 
 def autocast(config: RunConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Context of the forward pass: operations that benefit use half the bits, if configured."""
+    """Returns the context of the forward pass: operations that benefit use half the bits, if configured."""
     return torch.autocast(device.type, HALVES[config.precision]) if config.precision in HALVES else nullcontext()
 
 
@@ -137,14 +134,10 @@ def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter
     join(rank, config.devices, device, nccl_timeout(config))
     report.collectives = collectives
     if device.type == "cuda":
-        meet(device)
+        # NCCL connects some of its ways only with a first collective.
+        dist.all_reduce(torch.zeros(1, device=device))
+        torch.cuda.synchronize(device)
         report.phase("preparing")
-
-
-def meet(device: torch.device) -> None:
-    """Makes a first collective, with which NCCL connects some of its ways, and waits for it."""
-    dist.all_reduce(torch.zeros(1, device=device))
-    torch.cuda.synchronize(device)
 
 
 def join(rank: int, world_size: int, device: torch.device, nccl_timeout: timedelta) -> None:
@@ -170,7 +163,7 @@ def join(rank: int, world_size: int, device: torch.device, nccl_timeout: timedel
 
 
 def nccl_timeout(config: RunConfig) -> timedelta:
-    """How long a rank waits for the others in a collective, before NCCL ends it, and the run.
+    """Returns how long a rank waits for the others in a collective, before NCCL ends it, and the run.
 
     By default ten minutes, in which one rank may still compile, or read. A hang is reported long before, with what each
     rank waits for, and a node that does not answer is given up: this ends what nobody looks at.
@@ -179,7 +172,7 @@ def nccl_timeout(config: RunConfig) -> timedelta:
 
 
 def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimizer, with PyTorch's conventions.
+    """Returns the optimizer, with PyTorch's conventions.
 
     Fused: one pass over parameter, gradient and state instead of one per operation, with the same result up to
     rounding. Adadelta has no fused implementation, and SGD none for DTensors.
@@ -190,7 +183,7 @@ def build_optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimize
     match config.optimizer:
         case "sgd":
             momentum, nesterov = config.momentum, config.nesterov
-            fused = not any(isinstance(one, DTensor) for one in parameters)
+            fused = not any(isinstance(parameter, DTensor) for parameter in parameters)
             return torch.optim.SGD(parameters, rate, momentum, weight_decay=decay, nesterov=nesterov, fused=fused)
         case "adam":
             return torch.optim.Adam(parameters, rate, weight_decay=decay, fused=True)
@@ -248,7 +241,7 @@ def backward(
 
 
 def memory_format(config: RunConfig, device: torch.device) -> torch.memory_format:
-    """Memory format of images and convolution weights: channels last where it is faster.
+    """Returns the memory format of images and convolution weights: channels last where it is faster.
 
     The tensor cores of GPUs prefer it in tf32 and bfloat16
     (https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html). On the CPU a step of `net` would take
@@ -260,7 +253,7 @@ def memory_format(config: RunConfig, device: torch.device) -> torch.memory_forma
 
 
 def build_model(plan: Plan, device: torch.device) -> nn.Module:
-    """The model on the device; the same seed gives the same weights on any device."""
+    """Returns the model on the device; the same seed gives the same weights on any device."""
     config, data = plan.config, plan.data
     torch.manual_seed(config.seed)
     model = torch_models.build(config.model, data.input_shape, data.classes)
@@ -282,7 +275,7 @@ class ToFloats:
         self._layout = layout
         shape = (-1,) if layout is None else (-1, 1, 1)
         both = (by.mean, by.std) if by else ()
-        self._by = [torch.tensor(each, dtype=torch.float32, device=device).reshape(shape) for each in both]
+        self._by = [torch.tensor(values, dtype=torch.float32, device=device).reshape(shape) for values in both]
 
     def __call__(self, x: Tensor, draws: Draws = NOTHING_DRAWN) -> Tensor:
         if "flip" in draws:
@@ -364,11 +357,11 @@ class Streamed:
         return self.move(self.read(rows if isinstance(rows, slice) else rows.numpy(force=True)))
 
     def read(self, rows: datasets.Rows | slice) -> Tensor | Filled:
-        """Images [n, H, W, C] on the host, for `move`."""
+        """Returns images [n, H, W, C] on the host, for `move`."""
         return self._copies.read(rows) if self._copies else torch.from_numpy(self._images[rows])
 
     def move(self, read: Tensor | Filled, draws: Draws = NOTHING_DRAWN) -> Tensor:
-        """What `read` gave, on the device as `Images` has it, augmented."""
+        """Returns what `read` gave, on the device as `Images` has it, augmented."""
         x = self._copies.move(read) if self._copies and isinstance(read, Filled) else read
         assert isinstance(x, Tensor)
         return self._to_floats(x if self._layout is None else x.permute(0, 3, 1, 2), draws)
@@ -412,7 +405,7 @@ class TrainingSet:
         """
         numbers = augmentation.examples(order)
         taken = self._by_step(numbers)
-        rows = taken if order.ndim == numbers.ndim else [each[:, 0] for each in taken]
+        rows = taken if order.ndim == numbers.ndim else [pairs[:, 0] for pairs in taken]
         drawn = {name: self._by_step(values) for name, values in augmentation.draws(order).items()}
         draws: Iterable[Draws] = repeat(NOTHING_DRAWN)
         if drawn:
@@ -426,7 +419,7 @@ class TrainingSet:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self._device).unbind()
 
     def batch(self, placed: Placed) -> tuple[Tensor, Tensor]:
-        """Images as float32, or tokens, and labels, int64, on the device; of mixtures float32 [batch, classes]."""
+        """Returns images, float32, or tokens, and int64 labels on the device; of mixtures float32 [batch, classes]."""
         images, taken, draws = self._images, placed.taken.flatten(), placed.draws
         y = self._labels[placed.taken].long()
         if placed.read is not None and isinstance(images, Streamed):
@@ -438,7 +431,7 @@ class TrainingSet:
         return mix(x, y, draws["weight"], self._classes) if "weight" in draws else (x, y)
 
     def first(self, count: int) -> tuple[Tensor, Tensor]:
-        """A batch of the first examples, as they are."""
+        """Returns a batch of the first examples, as they are."""
         rows = torch.arange(count, device=self._device)
         return self.batch(Placed(rows, rows, None, NOTHING_DRAWN))
 
@@ -446,7 +439,7 @@ class TrainingSet:
 def open_data(
     plan: Plan, rank: int, device: torch.device, layout: torch.memory_format | None = None
 ) -> tuple[TrainingSet, Examples, Tensor]:
-    """The training set, and a rank's part of the test set, images and labels: of N ranks rank r has r, r + N and so on.
+    """Returns the training set, and a rank's part of the test set, images and labels: rank r of N has r, r + N, ….
 
     What fits lives on the device whole: a step then indexes, and copies nothing from the host. Images in a `layout` are
     normalized; those that Keras takes its model normalizes.
@@ -466,7 +459,7 @@ def to_device(
     layout: torch.memory_format | None = None,
     normalization: Normalization | None = None,
 ) -> tuple[Examples, Tensor]:
-    """`Images` or `Windows` on the device, or `Streamed` images, and labels on the device, as they are stored."""
+    """Returns `Images` or `Windows` on the device, or `Streamed` images; and labels on the device, as stored."""
     how = device, layout, normalization
     kind: Examples
     if isinstance(images, StoredImages):
@@ -515,7 +508,7 @@ def sum_up(
     *,
     at_once: int,
 ) -> Tensor:
-    """Sums over a part of the test set, of a model in evaluation mode: see `tuiapp.trainers.rank.evaluation`.
+    """Returns sums over a part of the test set, of a model in evaluation mode: see `tuiapp.trainers.rank.evaluation`.
 
     It takes so many examples at a time.
 
@@ -538,15 +531,15 @@ def sum_up(
     # Once and not batch by batch: with a small model these are a large part of the work.
     places = predicted if width == classes else (predicted != y).long()
     counts = torch.bincount(y * width + places, minlength=classes * width)
-    highest, found = losses.topk(min(WORST, len(losses)))
-    numbers = (rank + world_size * (found // labels)) * labels + found % labels
+    highest, indices = losses.topk(min(WORST, len(losses)))
+    numbers = (rank + world_size * (indices // labels)) * labels + indices % labels
     worst = torch.zeros((world_size, WORST, 4), dtype=torch.float64, device=y.device)
-    worst[rank, : len(found)] = torch.stack([highest.double(), numbers, y[found], predicted[found]], 1)
+    worst[rank, : len(indices)] = torch.stack([highest.double(), numbers, y[indices], predicted[indices]], 1)
     return torch.cat([losses.sum(dtype=torch.float64).reshape(1), totals, counts, worst.flatten()])
 
 
 def predictor(model: nn.Module, device: torch.device, context: AbstractContextManager[object]) -> Predict:
-    """The model as a task asks it: from tokens, uint8 [n, context], to logits, float32 [n, context, classes]."""
+    """Returns the model as a task asks it: tokens, uint8 [n, context], to logits, float32 [n, context, classes]."""
 
     @torch.no_grad()
     def predict(tokens: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
@@ -554,8 +547,8 @@ def predictor(model: nn.Module, device: torch.device, context: AbstractContextMa
         with context:
             logits = model(torch.from_numpy(tokens).to(device).long())
         model.train()
-        found: npt.NDArray[np.float32] = logits.float().numpy(force=True)
-        return found
+        array: npt.NDArray[np.float32] = logits.float().numpy(force=True)
+        return array
 
     return predict
 
@@ -568,7 +561,7 @@ def evaluate(
     context: AbstractContextManager[object],
     losses_of: Losses,
 ) -> Sums:
-    """Sums over the test set, of which each rank has a part: see `sum_up`."""
+    """Returns sums over the test set, of which each rank has a part: see `sum_up`."""
     rank, world_size = dist.get_rank(), dist.get_world_size()
     average_statistics(model, world_size, plan.weight_of(rank))
     model.eval()
@@ -596,14 +589,14 @@ def report_array(
     if isinstance(local, DTensor):
         report.send(layout(name, local, rank))
         return
-    whole = [(0, size) for size in local.shape]
+    full = [(0, size) for size in local.shape]
     spec: list[str | None] = [None] * local.dim()
-    blocks, shape = [whole], list(local.shape)
+    blocks, shape = [full], list(local.shape)
     if split:
         taken, examples = split
         places = np.flatnonzero(np.isin(examples, taken.numpy(force=True)))
         runs = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
-        blocks = [[(int(run[0]), int(run[-1]) + 1), *whole[1:]] for run in runs]
+        blocks = [[(int(run[0]), int(run[-1]) + 1), *full[1:]] for run in runs]
         shape[0], spec[0] = len(examples), next(iter(mesh))
     shards = [
         Shard(

@@ -34,7 +34,7 @@ def with_measured_shares(
     report: Reporter,
     checkpoints: Checkpoints,
 ) -> Plan:
-    """The plan with shares by speed, if they are to be measured: those of the checkpoint, or measured now.
+    """Returns the plan with shares by speed, if they are to be measured: those of the checkpoint, or measured now.
 
     All ranks call it, before any wraps its model. Each times forward and backward passes of an equal share by itself,
     with no exchange in them, while the others do. The model is left as it was; random numbers are drawn.
@@ -46,7 +46,7 @@ def with_measured_shares(
         speeds, parts = relative_speeds(rounds), plan.config.accumulate
         units = shares_by_speed(plan.config.global_batch_size // parts, speeds)
         checkpoints.measured = tuple(unit * parts for unit in units)
-        times = ", ".join(f"{1000 * median(one):.3g}" for one in zip(*rounds, strict=True))
+        times = ", ".join(f"{1000 * median(seconds):.3g}" for seconds in zip(*rounds, strict=True))
         shares = ":".join(map(str, checkpoints.measured))
         text = f"of each batch the ranks take {shares} examples, as measured: one takes them {times} ms"
         if len(set(speeds)) == 1:
@@ -63,7 +63,7 @@ def _seconds(
     training_set: TrainingSet,
     device: torch.device,
 ) -> list[list[float]]:
-    """Each round's seconds of each rank for an example."""
+    """Returns each round's seconds of each rank for an example."""
     config = plan.config
     x, y = training_set.first(max(1, config.global_batch_size // (config.devices * config.accumulate)))
     kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
@@ -83,10 +83,10 @@ def _seconds(
         while took < ROUND_S:
             run()
             passes, took = passes + 1, perf_counter() - began
-        own = torch.tensor([took / passes / len(x)], dtype=torch.float64, device=device)
-        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, own)
-        rounds.append([float(one) for one in gathered])
+        local = torch.tensor([took / passes / len(x)], dtype=torch.float64, device=device)
+        gathered = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, local)
+        rounds.append([float(seconds) for seconds in gathered])
     model.zero_grad()
     with torch.no_grad():
         for name, buffer in model.named_buffers():

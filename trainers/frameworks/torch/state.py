@@ -27,7 +27,7 @@ class Snapshot(NamedTuple):
     ready: Callable[[], object]
 
     def complete(self) -> Arrays:
-        """The model, once it is there."""
+        """Returns the model, once its copy is there."""
         self.ready()
         return self.model
 
@@ -59,14 +59,14 @@ def snapshot(
         mean = np.average(every, axis=0, weights=examples) if examples else every.mean(0, every.dtype)
         means[name] = to_numpy(torch.as_tensor(mean).to(tensor.dtype))
     weights = {name: average.kept.get(name, tensor) for name, tensor in present.items() if name not in statistics}
-    rest = {f"{TRAINED}{name}": present[name] for name in average.kept}
-    rest |= {f"{LOSS_SCALE}{name}": value for name, value in loss_scale.saved().items()}
+    remaining = {f"{TRAINED}{name}": present[name] for name in average.kept}
+    remaining |= {f"{LOSS_SCALE}{name}": value for name, value in loss_scale.saved().items()}
     for index, entry in optimizer.state_dict()["state"].items():
         for key, value in entry.items():
             if value is not None:
-                rest[f"optimizer.{index}.{key}"] = torch.as_tensor(value)
+                remaining[f"optimizer.{index}.{key}"] = torch.as_tensor(value)
     copies = torch.cuda.Stream(device) if device.type == "cuda" else None
-    state = to_host(rest, copies) | {f"ranks.{name}": array for name, array in of_ranks.items()}
+    state = to_host(remaining, copies) | {f"ranks.{name}": array for name, array in of_ranks.items()}
     return Snapshot(to_host(weights, copies) | means, state, copies.synchronize if copies else lambda: None)
 
 
@@ -109,20 +109,20 @@ def restore(
 
 
 def _gather(tensors: Mapping[str, Tensor], device: torch.device) -> Arrays:
-    """Tensors of every rank: each [ranks, …]."""
-    found: Arrays = {}
+    """Returns tensors of every rank: each [ranks, …]."""
+    arrays: Arrays = {}
     for same in by_type(tensors):
         mine = flatten(tensor.to(device) for tensor in same.values())
         gathered = mine[None]
         if dist.is_initialized():
             gathered = mine.new_empty((dist.get_world_size(), len(mine)))
             dist.all_gather([*gathered], mine)
-        found |= split_up(to_numpy(gathered), same)
-    return found
+        arrays |= split_up(to_numpy(gathered), same)
+    return arrays
 
 
 def _split_as(like: Tensor | None, value: Tensor) -> Tensor:
-    """This rank's part of a value that all ranks have whole, where `like` is split over them."""
+    """Returns this rank's part of a value that all ranks have whole, where `like` is split over them."""
     if not isinstance(like, DTensor):
         return value
     return distribute_tensor(value, like.device_mesh, like.placements, src_data_rank=None)

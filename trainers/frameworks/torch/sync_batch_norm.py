@@ -35,7 +35,7 @@ class SyncBatchNorm2d(nn.BatchNorm2d):
 
     def __init__(self, norm: nn.BatchNorm2d, examples: Sequence[int] = ()) -> None:
         super().__init__(norm.num_features, norm.eps, norm.momentum)
-        self._shares = [one / sum(examples) for one in examples]
+        self._shares = [count / sum(examples) for count in examples]
         self.weight, self.bias = norm.weight, norm.bias
         for name, buffer in norm.named_buffers():
             setattr(self, name, buffer)
@@ -73,9 +73,9 @@ class _Normalize(torch.autograd.Function):
 
         `shares` has each rank's part of them; empty for equal ones.
         """
-        own = torch.stack(torch.var_mean(x, PIXELS, correction=0))
-        gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, own)
+        moments = torch.stack(torch.var_mean(x, PIXELS, correction=0))
+        gathered = [torch.empty_like(moments) for _ in range(dist.get_world_size())]
+        dist.all_gather(gathered, moments)
         variances, means = torch.stack(gathered).unbind(1)
         parts = x.new_tensor(shares).unsqueeze(1)
         mean = (means * parts).sum(0) if shares else means.mean(0)
@@ -89,20 +89,20 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """Gradients of the sum of all ranks' losses; those of weight and bias are this rank's part."""
+        """Returns gradients of the sum of all ranks' losses; those of weight and bias are this rank's part."""
         x, weight, mean, inverse_std = ctx.saved_tensors
         shape = (1, -1, 1, 1)
         normalized = (x - mean.view(shape)) * inverse_std.view(shape)
-        own = torch.stack([grad.sum(PIXELS), (grad * normalized).sum(PIXELS)])
-        both = own.clone()
+        sums = torch.stack([grad.sum(PIXELS), (grad * normalized).sum(PIXELS)])
+        both = sums.clone()
         dist.all_reduce(both)
         both /= ctx.count
         of_bias, of_weight = (mean_over_all.view(shape) for mean_over_all in both)
         grad_x = (weight * inverse_std).view(shape) * (grad - of_bias - normalized * of_weight)
-        return grad_x, own[1], own[0], None, None
+        return grad_x, sums[1], sums[0], None, None
 
 
 def _count(x: Tensor, shares: list[float]) -> int:
-    """All ranks' values of a channel, of which x [N, C, H, W] has this rank's."""
-    own = x.numel() // x.shape[1]
-    return round(own / shares[dist.get_rank()]) if shares else own * dist.get_world_size()
+    """Returns how many values of a channel all ranks have, of which x [N, C, H, W] has this rank's."""
+    count = x.numel() // x.shape[1]
+    return round(count / shares[dist.get_rank()]) if shares else count * dist.get_world_size()

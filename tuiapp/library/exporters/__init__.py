@@ -2,7 +2,7 @@
 
 The rows import nothing heavy: the command line and the dialog read them. A row's module has
 `write(path, run, what) -> int`, which makes the file or fills the directory and returns the number of rows, or of
-entries of ranks. It raises OSError.
+entries of ranks; a text format has `write_rows(file, run, what) -> int` in its place. They raise OSError.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NO_METRICS: tuple[What, ...] = ("samples", "predictions", "epochs", "media")
 class Exporter:
     name: str
     module: str
-    """In this package."""
+    """The module's name in this package."""
     suffix: str = ""
     """The suffix of its files; "" if it writes a directory of metrics."""
     is_text: bool = False
-    """Whether the module has `write_rows(file, run, what)`, too, for a terminal or a pipe."""
+    """Whether the module has `write_rows`, for a terminal or a pipe, too."""
     package: str = ""
-    """Import name of what writes it; "" if that is always there."""
+    """The import name of the package that writes the format; "" if none is needed."""
     install: str = ""
     mark: str = ""
     """What is in the name of every file of such a directory, or of a directory above it."""
@@ -53,7 +53,10 @@ class Exporter:
         """Makes the file, or the directory, which do not exist yet."""
         if self.is_directory:
             path.mkdir()
-        return cast(int, self._module().write(path, run, what))
+        if not self.is_text:
+            return cast(int, self._module().write(path, run, what))
+        with path.open("x", encoding="utf-8", newline="") as file:
+            return cast(int, self._module().write_rows(file, run, what))
 
     def _module(self) -> Any:
         return importlib.import_module(f"{__name__}.{self.module}")

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import csv
 from math import isnan
-from pathlib import Path
 from typing import TextIO
 
 from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import columns_of, rows_of
 from tuiapp.trainers.contract.rundir import RunDir
-
-
-def write(path: Path, run: RunDir, what: What) -> int:
-    """Writes a new file; returns the number of rows."""
-    with path.open("x", encoding="utf-8", newline="") as file:
-        return write_rows(file, run, what)
 
 
 def write_rows(file: TextIO, run: RunDir, what: What) -> int:
@@ -33,5 +26,5 @@ def _cell(value: object) -> object:
 
 
 def _no_formula(cell: object) -> object:
-    """Text that a spreadsheet would take for a formula is quoted, as its manuals do."""
+    """Returns a cell, text that a spreadsheet would take for a formula quoted, as its manuals do."""
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell

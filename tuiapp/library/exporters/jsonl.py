@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TextIO
 
 import msgspec
@@ -11,12 +10,6 @@ from tuiapp.library.exporters import What
 from tuiapp.library.exporters.tables import rows_of
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.text import in_json
-
-
-def write(path: Path, run: RunDir, what: What) -> int:
-    """Writes a new file; returns the number of rows."""
-    with path.open("x", encoding="utf-8", newline="") as file:
-        return write_rows(file, run, what)
 
 
 def write_rows(file: TextIO, run: RunDir, what: What) -> int:

@@ -33,7 +33,7 @@ def write(path: Path, run: RunDir, what: What) -> int:
 
 
 def _parquet_type(column: str, what: What) -> pyarrow.DataType:
-    """The type of a column: a metric is a float64; nested fields of samples are JSON."""
+    """Returns the type of a column: a metric is a float64; nested fields of samples are JSON."""
     # A metric may have the name of another table's column.
     if column in {"attempt", "rank", "step", "steps", "joined", *_INTEGERS.get(what, ())}:
         return pyarrow.int64()

@@ -47,7 +47,7 @@ SAMPLES = (DeviceSample, RankSample, HostSample)
 def columns_of(run: RunDir, what: What) -> list[str]:
     """Returns the columns of a table; those of metrics in order of appearance, which reads the journal."""
     if what == "samples":
-        fields = [name for kind in SAMPLES for name in kind.__struct_fields__ if name not in _base_fields()]
+        fields = [name for kind in SAMPLES for name in kind.__struct_fields__ if name not in Event.__struct_fields__]
         return ["attempt", "time", "kind", *dict.fromkeys(fields)]
     if what == "predictions":
         return ["attempt", "time", "step", "label", "predicted", "count"]
@@ -55,13 +55,13 @@ def columns_of(run: RunDir, what: What) -> list[str]:
         return list(epoch_facts(Epoch(1, 1, 1.0)))
     if what == "media":
         return list(_MEDIA)
-    found, columns = dict.fromkeys(_PLACE), _Columns()
+    names, columns = dict.fromkeys(_PLACE), _Columns()
     for event, _ in _events(run):
         if isinstance(event, Metrics):
             for name in event.values:
                 if in_table(name, what):
-                    found |= dict.fromkeys(columns.of(name, end) for end, bound in _BOUNDS if bound(event, name))
-    return list(found)
+                    names |= dict.fromkeys(columns.of(name, end) for end, bound in _BOUNDS if bound(event, name))
+    return list(names)
 
 
 def rows_of(run: RunDir, what: What) -> Iterator[Row]:
@@ -143,8 +143,8 @@ def _metric_rows(event: Metrics, attempt: int, what: What, columns: _Columns) ->
     if not names:
         return
     size = len(event.values[names[0]])
-    found = [(name, end, bound(event, name)) for name in names for end, bound in _BOUNDS]
-    lists = {columns.of(name, end): values for name, end, values in found if values}
+    reported = [(name, end, bound(event, name)) for name in names for end, bound in _BOUNDS]
+    lists = {columns.of(name, end): values for name, end, values in reported if values}
     lists = {name: values for name, values in lists.items() if len(values) == size}
     joined = event.joined()
     for index, (step, moment) in enumerate(event.places()):
@@ -172,7 +172,7 @@ def _prediction_rows(event: Predictions, attempt: int) -> Iterator[Row]:
 def _plain_row(event: AnyEvent, attempt: int) -> Row:
     row: Row = {"attempt": attempt, "time": event.time, "kind": event.__struct_config__.tag}
     for name in event.__struct_fields__:
-        if name not in _base_fields():
+        if name not in Event.__struct_fields__:
             row[name] = _cell(getattr(event, name))
     return row
 
@@ -184,7 +184,3 @@ def _cell(value: object) -> object:
         # Nested values stay JSON, within csv as well.
         return sanitize(msgspec.json.encode(value).decode())
     return value
-
-
-def _base_fields() -> tuple[str, ...]:
-    return Event.__struct_fields__

@@ -41,22 +41,22 @@ OWN = ("step", "_step", "_timestamp", "_runtime")
 
 def write(path: Path, run: RunDir, what: What) -> int:
     """Writes `offline-run-…` into a directory; returns the number of entries. Raises OSError."""
-    with tempfile.TemporaryDirectory(dir=path) as own:
+    with tempfile.TemporaryDirectory(dir=path) as temporary:
         kept = {name: text for name, text in os.environ.items() if not name.startswith("WANDB_")}
-        places = {f"WANDB_{name}_DIR": own for name in ("CONFIG", "CACHE", "DATA")}
+        places = {f"WANDB_{name}_DIR": temporary for name in ("CONFIG", "CACHE", "DATA")}
         done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__, own, str(run.path), what],
+            [sys.executable, "-P", "-m", __name__, temporary, str(run.path), what],
             capture_output=True,
             text=True,
             check=False,
             env={**kept, **places, "WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"},
         )
-        found = list(Path(own, "wandb").glob("offline-run-*"))
-        if done.returncode or len(found) != 1:
+        written = list(Path(temporary, "wandb").glob("offline-run-*"))
+        if done.returncode or len(written) != 1:
             stderr = done.stderr.strip().splitlines() or ["it wrote nothing"]
             raise OSError(f"wandb failed: {stderr[-1]}")
-        shutil.rmtree(found[0] / "tmp", ignore_errors=True)
-        found[0].rename(path / found[0].name)
+        shutil.rmtree(written[0] / "tmp", ignore_errors=True)
+        written[0].rename(path / written[0].name)
         return int(done.stdout.split()[-1])
 
 
