@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from operator import attrgetter
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, TextIO
 
 from tuiapp.trainers.contract.manifest import CheckpointDir
@@ -55,6 +56,11 @@ def print_outcome(outcome: Outcome) -> int:
         else:
             tell(text)
     return 1 if outcome.of("error") else 0
+
+
+def width_of_stdout() -> int:
+    """Returns the terminal's width; where stdout is none, lines are as long as they are."""
+    return get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -104,29 +110,27 @@ def list_facts(info: RunInfo) -> dict[str, object]:
 def group_facts(group: RunGroup, objective: Objective | None) -> dict[str, object]:
     """Returns a group's entry in a list, ready for JSON: its runs, their states, and what they came to.
 
-    Of runs that differ in seed alone that are means, of others the extremes and which are best by the objective.
+    Runs that differ in seed alone have means, others their extremes and those that are best by the objective.
     """
-    own = ("loss", "test_loss", "best_loss", "test_accuracy", "examples_per_second", "steps", "seconds")
+    figures = ("loss", "test_loss", "best_loss", "test_accuracy", "examples_per_second", "steps", "seconds")
     values: dict[str, Callable[[RunInfo], float | None]] = {
         "best_accuracy": lambda info: info.best_accuracy,
-        **{name: attrgetter(f"summary.{name}") for name in own},
+        **{name: attrgetter(f"summary.{name}") for name in figures},
         **{
-            f"{METRIC * (name in own)}{name}": partial(_number, name)
+            f"{METRIC * (name in figures)}{name}": partial(_number, name)
             for name in objective_names(group.counted)
             if name != "loss"
         },
     }
-    results = {name: _came_to(group, value) for name, value in values.items()}
     best = best_row(group.rows, objective) if objective and not group.is_alike else None
-    states = Counter(info.status for info in group.infos)
     return {
         "group": group.name,
         "runs": [info.directory.run_id for info in group.infos],
-        "states": dict(states),
+        "states": dict(Counter(info.status for info in group.infos)),
         "differ_in_seed_alone": group.is_alike,
         "best_by": str(objective) if best else None,
         "best": [info.directory.run_id for info in runs_of(best)] if best else None,
-        "results": results,
+        "results": {name: _came_to(group, value) for name, value in values.items()},
     }
 
 
@@ -174,19 +178,19 @@ def checkpoint_facts(checkpoints: list[CheckpointDir], best: CheckpointDir | Non
 
 def reported_facts(state: RunState) -> list[dict[str, object]]:
     """Returns the checkpoints that a script says it has saved, ready for JSON; none of a built-in trainer."""
-    found = state.checkpoints if state.is_script else []
-    return [{"name": one.name, "step": one.step, "bytes": one.bytes} for one in found]
+    reported = state.checkpoints if state.is_script else []
+    return [{"name": saved.name, "step": saved.step, "bytes": saved.bytes} for saved in reported]
 
 
 def media_words(kept: Kept) -> str:
-    """Says how many there are of a name, and which file is the last."""
+    """Says how many files of a name are kept, and which is the last."""
     last = kept.files[-1]
     left_out = f", {kept.left_out:,} more are not kept" if kept.left_out else ""
     return f"{plural(len(kept.files), last.kind)}{left_out}; of step {last.step:,}: media/{last.file}"
 
 
 def media_facts(named: Mapping[str, Kept]) -> dict[str, object]:
-    """Returns them ready for JSON."""
+    """Returns the files that a run has logged by their names, ready for JSON."""
     return {
         name: {
             "left_out": kept.left_out,

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from shutil import get_terminal_size
 from typing import cast
 
 from tuiapp.actions import resume
@@ -62,6 +61,7 @@ from tuiapp.verbs.output import (
     read_through,
     reported_facts,
     tell,
+    width_of_stdout,
 )
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.comparison import against
@@ -113,33 +113,36 @@ def list_all(options: Namespace) -> int:
     directory = runs_dir(options)
     index = RunIndex(directory)
     everything = index.read_all()
-    asked = {options.sort, *(options.columns or "").split(","), *compared_names(" ".join(options.words))}
-    if DISK in asked:
+    words, sort_name = " ".join(options.words), options.sort or NEWEST
+    wanted = options.columns.split(",") if options.columns else []
+    if DISK in {sort_name, *wanted, *compared_names(words)}:
         deque(index.measure(), maxlen=0)
         everything = index.infos
     start_keeper(directory)
     if index.problem:
         raise UnknownRunError(index.problem)
-    words, by, reverse = " ".join(options.words), options.sort or NEWEST, options.reverse
-    if by != BEST and not meant(by, everything):
-        raise UsageError(f"runs cannot be sorted by {by!r}: {unknown_name(by, _names(everything))}")
-    wanted = options.columns.split(",") if options.columns else []
+    if sort_name != BEST and not meant(sort_name, everything):
+        raise UsageError(f"runs cannot be sorted by {sort_name!r}: {unknown_name(sort_name, _names(everything))}")
     columns = [_column_named(name, everything) for name in wanted]
     if everything and (unknown := unknown_names(everything, words)):
         raise UsageError(f"runs cannot be compared so: {' '.join(unknown)}")
-    for line in both_kinds([*compared_names(words), by, *wanted], everything):
+    for line in both_kinds([*compared_names(words), sort_name, *wanted], everything):
         tell(line)
-    found = choose(everything, words)
-    objectives = _objectives(found) if by == BEST or options.fold else Objectives({})
-    sort = column_of(meant(by, everything) or NEWEST)
-    if by == BEST and (best := best_column(objectives)):
+    matching = choose(everything, words)
+    objectives = Objectives({})
+    if sort_name == BEST or options.fold:
+        # With NumPy.
+        from tuiapp.library.chart_view import chosen_objectives
+
+        objectives = chosen_objectives(matching)
+    sort = column_of(meant(sort_name, everything) or NEWEST)
+    if sort_name == BEST and (best := best_column(objectives)):
         sort = best
-        words = objectives_words(objectives, found)
+        words = objectives_words(objectives, matching)
         if len(objectives.distinct) > 1 or words != str(objectives.distinct[0]):
             tell(f"best by {words}")
-    live_first = not options.sort
     arranged: Callable[..., Sequence[Row]] = arrange if options.fold else order
-    rows = arranged(found, sort, reverse=reverse, live_first=live_first)[: options.limit]
+    rows = arranged(matching, sort, reverse=options.reverse, live_first=not options.sort)[: options.limit]
     if options.json:
         full = {name: meant(name, everything) for name in wanted}
         print_json([_facts(row, full, objectives) for row in rows])
@@ -156,16 +159,15 @@ def list_all(options: Namespace) -> int:
         )
         return 0
     # On a terminal the most important columns that fit.
-    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    width = width_of_stdout()
     infos = [info for row in rows for info in runs_of(row)]
-    chosen = columns or _columns(infos, sort)
+    columns = columns or _columns(infos, sort)
     if options.baseline is not None:
         baseline = summarise(find_run(options.baseline, directory))
-        chosen = [against(one, baseline) for one in chosen]
+        columns = [against(column, baseline) for column in columns]
     shown = listed(rows, lambda group: False)
-    folded = [_folded(one) for one in chosen]
-    for line in plain_table(folded, shown, width):
-        print(line)
+    folded = [_folded(column) for column in columns]
+    print(*plain_table(folded, shown, width), sep="\n")
     if hidden := len(folded) - len(fitting(folded, width, shown)):
         tell(f"{plural(hidden, 'column')} more: a wider terminal, or --columns, shows them")
     for info in infos:
@@ -175,7 +177,7 @@ def list_all(options: Namespace) -> int:
 
 
 def _facts(row: Row, names: Mapping[str, str], objectives: Objectives) -> dict[str, object]:
-    """Returns a run's or a group's entry, with a run's values that are asked for, by the names and what they mean."""
+    """Returns a run's or a group's entry, a run's with its values of `names`: as they were given → in full."""
     if not isinstance(row, RunInfo):
         return group_facts(row, objectives.of(row.infos[0]))
     values = {name: listed_value(row, full) for name, full in names.items()}
@@ -184,13 +186,6 @@ def _facts(row: Row, names: Mapping[str, str], objectives: Objectives) -> dict[s
 
 def _names(infos: Iterable[RunInfo]) -> list[str]:
     return [*BY_NAME, *OPTIONS, *names_of(infos)]
-
-
-def _objectives(infos: Sequence[RunInfo]) -> Objectives:
-    # With NumPy.
-    from tuiapp.library.chart_view import chosen_objectives
-
-    return chosen_objectives(infos)
 
 
 def show_run(options: Namespace) -> int:
@@ -205,7 +200,13 @@ def show_run(options: Namespace) -> int:
     info = replace(info, facts=state.facts)
     failure = state.first_failure
     alerts = [alert for alert in state.alerts if alert.severity == "error"][-MAX_ALERTS:]
-    gaps, reported = state.gaps, _last_values(state)
+    gaps = state.gaps
+    # Of the first rank; a built-in trainer's are shown elsewhere, but for those of a model of the user's own.
+    reported = {
+        name: state.curves.first(name).last
+        for name in ordered(state.curves.names)
+        if state.is_script or is_further(name)
+    }
     shown: Callable[[Mapping[str, object]], dict[str, object]] = dict if options.secrets else mask_values
     config = shown(to_toml_values(info.config)) if info.config else {}
     if options.json:
@@ -230,34 +231,39 @@ def show_run(options: Namespace) -> int:
         }
         print_json({**list_facts(info), **more})
         return 0
-    facts = {"run": run.run_id, "directory": str(run.path), **_overview(info)}
-    named = {"name": info.name, "group": info.about.group, "tags": ", ".join(info.about.tags)}
-    facts = {"run": run.run_id, **{key: text for key, text in named.items() if text}, **facts}
-    if info.config is not None and (rate := learning_rate_words(info.config)):
-        facts["rate"] = rate
-    if info.config is not None and info.config.mesh:
-        # One that was never placed has no plan.
-        with suppress(OSError, ValueError):
-            facts["mesh"] = read_plan(run.plan).mesh_words
-    if averaged := describe_average(state.config):
-        facts["weights"] = averaged
-    if words := efficiency_words(efficiency):
-        facts["efficiency"] = join_words(words)
-    if state.initial:
-        facts["began with"] = describe_initial(state.initial).removeprefix("initial weights: ")
-    if state.replicas:
-        facts["replicas"] = describe_replicas(state.replicas)
-    facts["reason"] = info.reason
-    if marred := describe_blemishes(info.blemishes):
-        facts["blemishes"] = marred
-    if gaps.words:
-        facts["gap"] = gaps.words
-    if info.config is not None and info.problem:
-        facts["problem"] = info.problem
-    if run.is_live() and (trouble := run.lock_note().trouble):
-        facts["trouble"] = trouble
+    summary = info.summary
+    figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
+    test_loss = None if summary.test_loss is None else KNOWN[TEST_LOSS].format(summary.test_loss)
+    facts = {
+        "run": run.run_id,
+        "name": info.name or None,
+        "group": info.about.group or None,
+        "tags": ", ".join(info.about.tags) or None,
+        "directory": str(run.path),
+        "state": _state(info),
+        "steps": f"{summary.steps:,}",
+        **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
+        f"{summary.evaluated_on} loss": test_loss,
+        "took": BY_NAME["took"].cell(info),
+        "started": _moment(started_at(info)),
+        "journal": journal(info) + " (large: tuiapp compact, once it has ended)" * info.has_large_journal,
+        "host": info.host or None,
+        "part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ") if info.where else None,
+        "rate": learning_rate_words(info.config) or None if info.config else None,
+        "mesh": _mesh_words(info),
+        "weights": describe_average(state.config) or None,
+        "efficiency": join_words(efficiency_words(efficiency)) or None,
+        "began with": describe_initial(state.initial).removeprefix("initial weights: ") if state.initial else None,
+        "replicas": describe_replicas(state.replicas) if state.replicas else None,
+        "reason": info.reason,
+        "blemishes": describe_blemishes(info.blemishes) or None,
+        "gap": gaps.words or None,
+        "problem": info.problem or None if info.config else None,
+        "trouble": run.lock_note().trouble or None if run.is_live() else None,
+    }
     for name, text in facts.items():
-        print(f"{sanitize(name):12}{sanitize(text)}")
+        if text is not None:
+            print(f"{sanitize(name):12}{sanitize(text)}")
     if info.about.note:
         print("\nnote")
         for line in sanitize_lines(info.about.note):
@@ -269,9 +275,9 @@ def show_run(options: Namespace) -> int:
         for key, value in config.items():
             text = ",".join(value) if isinstance(value, list) else format_value(cast(Value, value))
             print(f"{key:18}{sanitize(text)}")
-    own, unset = shown(state.facts.config), frozenset() if options.all else default_keys(info)
-    _print_facts("the script's configuration", {key: value for key, value in own.items() if key not in unset})
-    if left_out := len(unset & own.keys()):
+    script_config, unset = shown(state.facts.config), frozenset() if options.all else default_keys(info)
+    _print_facts("the script's configuration", {key: value for key, value in script_config.items() if key not in unset})
+    if left_out := len(unset & script_config.keys()):
         print(f"  and {plural(left_out, 'key')} at the library's defaults: --all prints them")
     _print_facts("the script's summary", shown(state.facts.summary))
     _print_facts("last values", {name: metric(name).format(value) for name, value in reported.items()})
@@ -290,30 +296,30 @@ def show_run(options: Namespace) -> int:
     if hint:
         print(f"\n{sanitize(hint)}")
     if failure is not None:
-        print()
-        for line in failure_lines(failure):
-            print(line)
+        print("", *failure_lines(failure), sep="\n")
     return 0
 
 
+def _mesh_words(info: RunInfo) -> str | None:
+    """Returns the mesh of a run that has one; None of a run that was never placed, which has no plan."""
+    if info.config and info.config.mesh:
+        with suppress(OSError, ValueError):
+            return read_plan(info.directory.plan).mesh_words
+    return None
+
+
 def _initial(state: RunState) -> dict[str, object] | None:
-    """What the model began with; None: with the weights of its seed, all of which are trained."""
-    own = [name for name in InitialWeights.__struct_fields__ if name not in Event.__struct_fields__]
-    return {name: getattr(state.initial, name) for name in own} if state.initial else None
+    """Returns what the model began with; None: with the weights of its seed, all of which are trained."""
+    names = [name for name in InitialWeights.__struct_fields__ if name not in Event.__struct_fields__]
+    return {name: getattr(state.initial, name) for name in names} if state.initial else None
 
 
 def _replicas(state: RunState) -> dict[str, object] | None:
-    """How the devices' replicas were found when they were compared last; None: they were not."""
-    if (found := state.replicas) is None:
+    """Returns what the last comparison of the devices' replicas came to; None: they were not compared."""
+    if (compared := state.replicas) is None:
         return None
-    differing = [{"rank": one.rank, "array": one.array} for one in found.differing]
-    return {"step": found.step, "replicas": found.replicas, "arrays": found.arrays, "differing": differing}
-
-
-def _last_values(state: RunState) -> dict[str, float | None]:
-    """The last value of each metric that a script, or a model of the user's own, reported: of the first rank."""
-    names = [name for name in ordered(state.curves.names) if state.is_script or is_further(name)]
-    return {name: state.curves.first(name).last for name in names}
+    differing = [{"rank": replica.rank, "array": replica.array} for replica in compared.differing]
+    return {"step": compared.step, "replicas": compared.replicas, "arrays": compared.arrays, "differing": differing}
 
 
 def _print_facts(title: str, facts: Mapping[str, object]) -> None:
@@ -329,10 +335,7 @@ def _print_epochs(curves: Curves, *, everything: bool) -> None:
     shown = rows if everything else rows[-MAX_EPOCHS:]
     if not shown:
         return
-    print()
-    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(nonempty(epoch_columns(curves.names), shown), shown, width):
-        print(line)
+    print("", *plain_table(nonempty(epoch_columns(curves.names), shown), shown, width_of_stdout()), sep="\n")
     if left_out := len(rows) - len(shown):
         print(f"  and {plural(left_out, 'earlier epoch')}: --all prints them")
 
@@ -340,9 +343,8 @@ def _print_epochs(curves: Curves, *, everything: bool) -> None:
 def _print_checkpoints(
     checkpoints: list[CheckpointDir], best: CheckpointDir | None, damaged: list[str], point: ResumePoint | None
 ) -> None:
-    if not checkpoints and not damaged:
-        return
-    print("\ncheckpoints")
+    if checkpoints or damaged:
+        print("\ncheckpoints")
     for checkpoint in checkpoints:
         manifest = checkpoint.manifest
         cells = [
@@ -353,15 +355,13 @@ def _print_checkpoints(
             f"accuracy {format_accuracy(manifest.accuracy)}" if manifest.accuracy is not None else "",
             "best" if checkpoint is best else "",
             "" if manifest.finite else "weights not finite",
-            _resume_words(point) if point and checkpoint.path == point.checkpoint.path else "",
+            f"resume point{'' if point.covered else ', not in the journal'}"
+            if point and checkpoint.path == point.checkpoint.path
+            else "",
         ]
         print("  " + "  ".join(cell for cell in cells if cell).rstrip())
     for problem in damaged:
         print(f"  {sanitize(problem)}")
-
-
-def _resume_words(point: ResumePoint) -> str:
-    return "resume point" if point.covered else "resume point, not in the journal"
 
 
 def _state(info: RunInfo) -> str:
@@ -370,26 +370,10 @@ def _state(info: RunInfo) -> str:
 
 
 def _job(info: RunInfo) -> str:
-    """The Slurm job, and the node of several, as "17_3 n0/2"."""
+    """Returns the Slurm job, and the node of several, as "17_3 n0/2"."""
     begun = info.begun
     node = f"n{begun.part[0]}/{begun.part[1]}" if begun and begun.part else ""
     return sanitize(" ".join(filter(None, (begun.job if begun else "", node)))) or MISSING
-
-
-def _overview(info: RunInfo) -> dict[str, str]:
-    summary, loss = info.summary, info.summary.test_loss
-    figures = {LOSS: summary.loss, TEST_ACCURACY: summary.test_accuracy, RATE: summary.examples_per_second}
-    return {
-        "state": _state(info),
-        "steps": f"{summary.steps:,}",
-        **{KNOWN[name].label: KNOWN[name].format(value) for name, value in figures.items()},
-        **({f"{summary.evaluated_on} loss": KNOWN[TEST_LOSS].format(loss)} if loss is not None else {}),
-        "took": BY_NAME["took"].cell(info),
-        "started": _moment(started_at(info)),
-        "journal": journal(info) + " (large: tuiapp compact, once it has ended)" * info.has_large_journal,
-        **({"host": info.host} if info.host else {}),
-        **({"part of": f"{info.where}. {describe_alone(info.begun)}".rstrip(". ")} if info.where else {}),
-    }
 
 
 def _moment(seconds: float | None) -> str:
@@ -429,7 +413,7 @@ LISTED = (
     _column("JOB", 14, _job),
 )
 
-LISTED_BY_TITLE = {one.title: one for one in LISTED}
+LISTED_BY_TITLE = {column.title: column for column in LISTED}
 
 
 def _column_named(name: str, infos: Sequence[RunInfo]) -> Column[RunInfo]:
@@ -459,17 +443,17 @@ def _columns(infos: Sequence[RunInfo], by: Column[RunInfo]) -> list[Column[RunIn
 
     What a pipe gets has always the same columns, and that of the key that it asked for.
     """
-    silent = {"NAME", "GROUP", "TAGS", "JOB", "ETA"} - {one.title for one in nonempty(LISTED, infos)}
+    silent = {"NAME", "GROUP", "TAGS", "JOB", "ETA"} - {column.title for column in nonempty(LISTED, infos)}
     # A machine's own list need not say its name.
     silent |= {"HOST"} if len({info.host for info in infos if info.host}) < 2 else set()
     what_runs = [name.upper() for name in WHAT_RUNS]
     values = [] if by.name in BY_NAME else [by]
     if sys.stdout.isatty():
-        silent |= {one.title for one in LISTED if one.title in what_runs and is_constant(infos, one)}
-        values = [one for one in columns_of(infos, first=values) if one.name not in BY_NAME]
+        silent |= {column.title for column in LISTED if column.title in what_runs and is_constant(infos, column)}
+        values = [column for column in columns_of(infos, first=values) if column.name not in BY_NAME]
     else:
         silent |= {"ETA"}
     equal = equal_columns([BY_NAME["accuracy"], BY_NAME["best_loss"], *values], infos) | {CONFIG + GROUP}
     keys = [replace(value, title=value.title.upper(), left=True) for value in values if value.name not in equal]
-    place = 1 + max(n for n, one in enumerate(LISTED) if one.title in what_runs)
-    return [one for one in (*LISTED[:place], *keys, *LISTED[place:]) if one.title not in silent]
+    after = 1 + max(index for index, column in enumerate(LISTED) if column.title in what_runs)
+    return [column for column in (*LISTED[:after], *keys, *LISTED[after:]) if column.title not in silent]
