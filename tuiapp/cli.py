@@ -590,7 +590,7 @@ def _add_settings(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     action = _actions_without_runs(settings, "settings", "show")
     action("show", "show", "show the current settings (the default)", json=True)
     action("path", "path", "print the path of the file")
-    action("keys", "keys", "list the actions and their keys, by the names used in [keys]", json=True)
+    action("keys", "list_keys", "list the actions and their keys, by the names used in [keys]", json=True)
 
 
 def _add_environments(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -56,14 +56,10 @@ def stop_run(options: Namespace) -> int:
         for run in outcome.done:
             code = max(code, _wait_for_end(run, offsets[run], deadline, f"{titled(run)}: " if runs[1:] else ""))
     if options.json:
-        facts = [_facts(run) for run in outcome.done]
+        infos = [summarise(run) for run in outcome.done]
+        facts = [{**run_facts(info.directory, info.status, info.summary), "reason": info.reason} for info in infos]
         print_json(facts[0] if len(runs) == 1 else facts, indent=None)
     return code
-
-
-def _facts(run: RunDir) -> dict[str, object]:
-    info = summarise(run)
-    return {**run_facts(run, info.status, info.summary), "reason": info.reason}
 
 
 def _wait_for_end(run: RunDir, offset: int, deadline: float, whose: str) -> int:
@@ -95,17 +91,17 @@ def save_checkpoint(options: Namespace) -> int:
 
 
 def _wait_for_checkpoint(run: RunDir, offset: int, deadline: float) -> int:
-    requested_at: float | None = None
-    other: Checkpoint | None = None
+    requested_at = math.inf
+    earlier: Checkpoint | None = None
     for heard, is_mute in _replies(run, offset):
         for event in heard:
-            if isinstance(event, CheckpointRequested) and requested_at is None:
-                requested_at = event.mono
+            if isinstance(event, CheckpointRequested):
+                requested_at = min(requested_at, event.mono)
             if isinstance(event, Checkpoint):
                 # One whose arrays were copied before the run received the command is a different one.
-                if requested_at is not None and event.mono - event.seconds >= requested_at:
+                if event.mono - event.seconds >= requested_at:
                     return _print_saved(run, event)
-                other = event
+                earlier = event
         if _print_troubles(heard):
             return 1
         if is_mute:
@@ -115,8 +111,8 @@ def _wait_for_checkpoint(run: RunDir, offset: int, deadline: float) -> int:
         if not heard and time.monotonic() > deadline:
             tell("no checkpoint yet; the run continues and may still save it.")
             return 1
-    if other is not None:
-        return _print_saved(run, other)
+    if earlier is not None:
+        return _print_saved(run, earlier)
     tell(f"{titled(run)} ended before it saved one: {summarise(run).status}.")
     return 1
 
@@ -126,68 +122,68 @@ def profile_run(options: Namespace) -> int:
     run = run_of(options)
     info = summarise(run)
     if not run.is_live():
-        found = view.latest(read_through(info).profiles)
-        if not found:
+        profiles = view.latest(read_through(info).profiles)
+        if not profiles:
             raise UsageError(f"{titled(run)} is not running ({info.status}), and none of its steps were profiled.")
-        return _print_profiles(found, options)
+        return _print_profiles(profiles, options)
     if why := profile.refusal(info.status, info.config.backend if info.config else ""):
         raise ActionError(f"{run.run_id}: {why}")
     offset = journal_end(run.journal)
     tell_problems(profile.do(run, options.steps))
     tell(f"profiling {plural(options.steps, 'step')} of {titled(run)} …")
     with _on_interrupt("the steps are still profiled"):
-        found, failure = _wait_for_profiles(run, offset)
+        profiles, failure = _wait_for_profiles(run, offset)
+    if not profiles and not failure:
+        failure = f"{titled(run)} ended before the steps were profiled: {summarise(run).status}."
     if failure:
         tell(failure)
-    if not found and not failure:
-        tell(f"{titled(run)} ended before the steps were profiled: {summarise(run).status}.")
-    return _print_profiles(found, options) if found else 1
+    return _print_profiles(profiles, options) if profiles else 1
 
 
 def _wait_for_profiles(run: RunDir, offset: int) -> tuple[list[Profile], str]:
     """Returns the profiles of all ranks, of fewer if the run ends or the others take too long; and why one failed."""
     begun = known(run).status.begun
     ranks = begun.world_size if begun else 1
-    found: dict[int, Profile] = {}
+    profiles: dict[int, Profile] = {}
     failed: dict[int | None, str] = {}
     give_up = math.inf
     for heard, _ in _replies(run, offset):
         for event in heard:
             if isinstance(event, Profile):
-                found[event.rank] = event
+                profiles[event.rank] = event
             elif isinstance(event, Alert) and event.kind == "profile":
                 failed[event.rank] = event.text
             else:
                 continue
             give_up = min(give_up, time.monotonic() + OTHERS_S)
-        if len(found) + len(failed) >= ranks or time.monotonic() > give_up:
+        if len(profiles) + len(failed) >= ranks or time.monotonic() > give_up:
             break
-    return view.latest(found), next(iter(failed.values()), "")
+    return view.latest(profiles), next(iter(failed.values()), "")
 
 
-def _print_profiles(found: Sequence[Profile], options: Namespace) -> int:
+def _print_profiles(profiles: Sequence[Profile], options: Namespace) -> int:
     if options.json:
-        print_json(view.facts(found))
-        return 0
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-    print("\n".join(view.lines(found, width)))
+        print_json(view.facts(profiles))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
+        print("\n".join(view.lines(profiles, width)))
     return 0
 
 
 def _replies(run: RunDir, offset: int) -> Iterator[tuple[list[AnyEvent], bool]]:
     """Yields what a run journals until its end, nothing while it is silent, and whether it cannot write its journal.
 
-    Tells what is in the way.
+    It tells what is in the way, each kind of trouble once.
     """
-    told = set[tuple[bool, bool]]()
+    troubles = set[tuple[bool, bool]]()
     with LivenessProbe(run) as pulse:
         for batch in follow(run, offset, pulse, check_every_s=POLL_S):
             if not batch.events and not batch.alive:
                 return
             # Its text contains a running count of seconds.
             kind = (pulse.unreachable, pulse.note.over)
-            if not batch.events and pulse.trouble and kind not in told:
-                told.add(kind)
+            if not batch.events and pulse.trouble and kind not in troubles:
+                troubles.add(kind)
                 tell(pulse.trouble)
             yield batch.events, not batch.events and bool(pulse.trouble) and not pulse.unreachable
             if not batch.events:
@@ -206,8 +202,8 @@ def _on_interrupt(message: str) -> Iterator[None]:
 def _live(run: RunDir, words: Sequence[str]) -> RunDir:
     """Returns the run that words mean; raises ActionError if it has ended."""
     if not run.is_live():
-        others = list_runs(run.path.parent) if [*words] == ["latest"] else []
-        live = next((other.run_id for other in others if other.is_live()), None)
+        candidates = list_runs(run.path.parent) if [*words] == ["latest"] else []
+        live = next((candidate.run_id for candidate in candidates if candidate.is_live()), None)
         hint = f" The newest live run is {live}." if live else ""
         raise ActionError(f"{titled(run)} is not running: {summarise(run).status}.{hint}")
     return run

@@ -11,7 +11,6 @@ import threading
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from functools import partial
-from types import FrameType
 
 import msgspec
 from rich.console import Console
@@ -52,16 +51,16 @@ _STYLES = {
 
 
 def show_devices(options: Namespace) -> int:
-    """Prints the devices once, or repeatedly; returns 1 when the sampler hangs or crashes in the first case.
+    """Prints the devices once, or repeatedly, or measures what they exchange.
 
-    Or measures what they exchange.
+    Returns 1 when the sampler hangs or crashes while they are printed once.
     """
     if options.bandwidth:
         if options.watch or options.interval:
             raise UsageError("--bandwidth measures once: omit --watch and --interval.")
         return measure_bandwidth(options)
-    if given := [name for name in OF_BANDWIDTH if getattr(options, name) is not None]:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for --bandwidth.")
+    if names := [name for name in OF_BANDWIDTH if getattr(options, name) is not None]:
+        raise UsageError(f"--{names[0].replace('_', '-')} is for --bandwidth.")
     interval_s = options.interval or telemetry_interval_s()
     feed = SamplerFeed(runs_dir(options), interval_s if options.watch else QUICK_S)
     tables = None if options.json else _Tables(watch=options.watch)
@@ -69,7 +68,7 @@ def show_devices(options: Namespace) -> int:
     state = RunState()
     # A server of tools calls this in a thread, which signals do not come to.
     is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, _interrupt) if is_main else None
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number)) if is_main else None
     try:
         for number, _ in enumerate(_moments(feed, state)):
             if options.watch:
@@ -115,13 +114,9 @@ def _moments(feed: SamplerFeed, state: RunState) -> Iterator[None]:
             yield
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)
-
-
 def _print_json(state: RunState, *, indent: int | None) -> None:
     gpus = sorted(state.gpus.values(), key=lambda gpu: gpu.sample.index)
-    found = {
+    facts = {
         "time": state.last_time,
         "host": _facts(state.host) if state.host else None,
         "gpus": [_facts(gpu.sample) for gpu in gpus],
@@ -129,18 +124,18 @@ def _print_json(state: RunState, *, indent: int | None) -> None:
         "cuda_visible_devices": os.environ.get(VISIBLE),
         "problems": state.telemetry_problems,
     }
-    print_json(found, indent=indent)
+    print_json(facts, indent=indent)
 
 
 def _facts(sample: msgspec.Struct) -> dict[str, object]:
-    found = msgspec.structs.asdict(sample)
-    return {name: _plain(value) for name, value in found.items() if name not in ("seq", "time", "mono")}
+    values = msgspec.structs.asdict(sample)
+    return {name: _plain(value) for name, value in values.items() if name not in ("seq", "time", "mono")}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, msgspec.Struct):
         return _facts(value)
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 class _Tables:

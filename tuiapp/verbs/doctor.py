@@ -89,8 +89,8 @@ def _backends(environments: Sequence[Environment]) -> Iterator[Finding]:
 
 
 def _newer_than_tested(environments: Sequence[Environment]) -> Iterator[Finding]:
-    found = {(name, version) for environment in environments for name, version in environment.versions.items()}
-    for name, version in sorted(found):
+    versions = {(name, version) for environment in environments for name, version in environment.versions.items()}
+    for name, version in sorted(versions):
         if is_newer_than_tested(name, version):
             tested = ".".join(map(str, NEWEST_TESTED[name]))
             yield Finding(
@@ -106,9 +106,9 @@ def _devices(machine: Machine, environments: Sequence[Environment]) -> Iterator[
         yield Finding(f"GPU {gpu.number}", "pass", f"{gpu.name}, {total}, {gpu.uuid}, driver {machine.driver}")
     if machine.gpu_limit:
         yield Finding("GPUs", "info", machine.gpu_limit)
-    for one in environments if machine.gpus else ():
-        if not one.unavailable and (reason := one.without_gpus(machine)):
-            yield Finding(one.backend, "warn", f"not on the GPUs: {reason}")
+    for environment in environments if machine.gpus else ():
+        if not environment.unavailable and (reason := environment.without_gpus(machine)):
+            yield Finding(environment.backend, "warn", f"not on the GPUs: {reason}")
     if not machine.gpus:
         yield Finding("GPU", "warn" if machine.gpu_trouble else "info", f"{machine.gpu_problem}: runs use the CPU")
 
@@ -118,8 +118,8 @@ def _data() -> Iterator[Finding]:
         yield Finding("data", "warn", f"{DATA_DIR} is {folder}, which is not a folder")
         return
     for name, files in FILES.items():
-        if found := where(name):
-            yield Finding(name, "pass", f"in {found}")
+        if directory := where(name):
+            yield Finding(name, "pass", f"in {directory}")
         else:
             size = format_bytes(sum(file.bytes for file in files))
             yield Finding(name, "info", f"not on this machine; the first run that uses it downloads {size}")

@@ -21,44 +21,44 @@ COLUMNS = ("BACKEND", "ENVIRONMENT", "PYTHON", "VERSIONS", "GPUS")
 
 def list_all(options: Namespace) -> int:
     """Prints a line per backend, and beneath it why it cannot run there."""
-    machine, found = inspect_machine(), inspect_environments()
+    machine, listed = inspect_machine(), inspect_environments()
     if options.json:
         facts = [
             {
-                "backend": one.backend,
-                "interpreter": one.interpreter.python,
-                "origin": one.interpreter.origin,
-                "python": one.installed.version if one.installed else None,
-                "versions": one.versions,
-                "unavailable": one.unavailable or None,
-                "without_gpus": one.without_gpus(machine) or None,
+                "backend": environment.backend,
+                "interpreter": environment.interpreter.python,
+                "origin": environment.interpreter.origin,
+                "python": environment.installed.version if environment.installed else None,
+                "versions": environment.versions,
+                "unavailable": environment.unavailable or None,
+                "without_gpus": environment.without_gpus(machine) or None,
             }
-            for one in found
+            for environment in listed
         ]
         print_json(facts)
         return 0
-    heading, *lines = aligned([COLUMNS, *(_cells(one, machine) for one in found)])
+    heading, *lines = aligned([COLUMNS, *(_cells(environment, machine) for environment in listed)])
     print(heading)
-    for one, text in zip(found, lines, strict=True):
+    for environment, text in zip(listed, lines, strict=True):
         print(sanitize(text))
-        if one.unavailable:
-            print(sanitize(f"{'':{heading.index(COLUMNS[1])}}cannot run: {one.unavailable}"))
+        if environment.unavailable:
+            print(sanitize(f"{'':{heading.index(COLUMNS[1])}}cannot run: {environment.unavailable}"))
     return 0
 
 
-def _cells(one: Environment, machine: Machine) -> tuple[str, ...]:
-    where = "tuiapp's own" if one.interpreter.origin == "own" else f"{one.interpreter.origin}: {one.interpreter.python}"
-    versions = ", ".join(f"{name} {version}" for name, version in one.versions.items())
-    without_gpus = one.without_gpus(machine)
+def _cells(environment: Environment, machine: Machine) -> tuple[str, ...]:
+    interpreter, installed = environment.interpreter, environment.installed
+    where = "tuiapp's own" if interpreter.origin == "own" else f"{interpreter.origin}: {interpreter.python}"
+    versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
+    without_gpus = environment.without_gpus(machine)
     gpus = "none here" if not machine.gpus else f"no: {without_gpus}" if without_gpus else "yes"
-    return one.backend, where, one.installed.version if one.installed else "–", versions or "–", gpus
+    return environment.backend, where, installed.version if installed else "–", versions or "–", gpus
 
 
 def create(options: Namespace) -> int:
     """Makes an environment for a framework; says before how much it downloads and takes, and how far it is."""
     older = options.cuda and not suits_newest(inspect_machine())
-    words = environments.describe(options.name, cuda=options.cuda, older=older)
-    print(sanitize(words), file=sys.stderr)
+    print(sanitize(environments.describe(options.name, cuda=options.cuda, older=older)), file=sys.stderr)
     done = 0
 
     def tell(line: str, size: int) -> None:

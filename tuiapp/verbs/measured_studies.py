@@ -21,12 +21,12 @@ from tuiapp.trainers.config.script import subject
 from tuiapp.trainers.config.settings import read_settings
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import read_waiting
-from tuiapp.trainers.experiments.queue import keep_alive, outlook
+from tuiapp.trainers.experiments.queue import Outlook, keep_alive, outlook
 from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, stem_of
 from tuiapp.trainers.experiments.sweep import Planned, begin_measured
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import format_duration, format_rate, join_words, plural, sanitize
-from tuiapp.verbs.output import UsageError, print_json, tell
+from tuiapp.verbs.output import UsageError, print_json, tell, width_of_stdout
 from tuiapp.verbs.sources import runs_dir
 from tuiapp.view.axes import LABEL_CELLS
 from tuiapp.view.chart import LEFT_CELLS, Chart, frame
@@ -35,43 +35,33 @@ from tuiapp.view.measured import Measured, Sheet, completed, run_facts
 from tuiapp.view.raster import rasterize
 from tuiapp.view.run_list import state
 
-
-def plain_chart(chart: Chart, columns: int, rows: int, x_label: str) -> list[str]:
-    """Returns a chart, drawn for `2 * columns` dots, in lines of at most `LEFT_CELLS + columns` cells and `x_label`."""
-    *axis, line, numbers = frame(chart, columns, rows)
-    curves = rasterize(chart, columns, rows).characters.tolist()
-    lines = [f"{left[:LEFT_CELLS]}{''.join(map(chr, row))}".rstrip() for left, row in zip(axis, curves, strict=True)]
-    return [*lines, line, f"{numbers.rstrip()}  {x_label}"]
-
-
 POLL_S = 0.5
 CHART_LINES, LEAST_COLUMNS, MOST_COLUMNS = 12, 30, 72
 
 
 def targets(options: Namespace) -> dict[str, Path]:
     """Returns the files to write, by option; raises `ExportError` before anything has run for them."""
-    found: dict[str, Path] = {}
-    for name, suffixes in (("csv", (".csv",)), ("markdown", (".md",)), ("report", (".html",))):
-        if (given := getattr(options, name)) is None:
+    files: dict[str, Path] = {}
+    for name, suffix in (("csv", ".csv"), ("markdown", ".md"), ("report", ".html")):
+        if (text := getattr(options, name)) is None:
             continue
-        path = Path(os.path.expanduser(given))
-        if path.suffix.lower() not in suffixes:
-            raise ExportError(f"{path.name}: the name of a --{name} must end in {' or '.join(suffixes)}.")
+        path = Path(os.path.expanduser(text))
+        if path.suffix.lower() != suffix:
+            raise ExportError(f"{path.name}: the name of a --{name} must end in {suffix}.")
         if not os.path.isdir(path.parent):
             raise ExportError(f"The directory {path.parent} does not exist.")
         if os.path.exists(path) and not (options.force and os.path.isfile(path)):
             raise ExportError(exists(path))
-        found[name] = path
-    return found
+        files[name] = path
+    return files
 
 
 def check_show(options: Namespace, verb: str) -> None:
     """Raises `UsageError` if --show is given with what makes a new study."""
-    given = [f"--{name}" for name in ("devices", "backends", "steps", "name") if getattr(options, name, None)]
-    given += ["--set"] if options.settings else []
-    given += [options.source] if options.source else []
-    if given:
-        raise UsageError(f"tuiapp {verb} --show prints a study that is there: leave out {' and '.join(given)}.")
+    names = [f"--{name}" for name in ("devices", "backends", "steps", "name") if getattr(options, name, None)]
+    names += ["--set"] * bool(options.settings) + [options.source] * bool(options.source)
+    if names:
+        raise UsageError(f"tuiapp {verb} --show prints a study that is there: leave out {' and '.join(names)}.")
 
 
 def carry_out(
@@ -81,8 +71,8 @@ def carry_out(
 
     Raises KeyboardInterrupt once it has told what becomes of the study, and as `begin_measured`.
     """
-    directory, wanted = runs_dir(options), options.name or stem_of(f"{study.kind}-{subject(plans[0].config)}")
-    place, runs = begin_measured(replace(study, name=wanted), directory, plans, options.repeat, machine)
+    directory, stem = runs_dir(options), options.name or stem_of(f"{study.kind}-{subject(plans[0].config)}")
+    place, runs = begin_measured(replace(study, name=stem), directory, plans, options.repeat, machine)
     name = place.name
     tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
     try:
@@ -105,20 +95,20 @@ def read_study(directory: Path, name: str, kind: str) -> Study:
 
 def follow(runs: Sequence[RunDir], labels: Sequence[str], directory: Path) -> None:
     """Tells on stderr how the runs of a study go, until all have ended."""
-    known = dict.fromkeys(runs, "")
-    reason = ""
+    stages = dict.fromkeys(runs, "")
+    reason, left = "", [*runs]
     while True:
-        infos = {run: summarise(run) for run, was in known.items() if was != "over"}
-        for run, info in infos.items():
-            if (now := _stands(info)) != known[run]:
-                place = runs.index(run)
-                if now != "queued":
-                    tell(join_words([f"{place + 1} of {len(runs)}: {labels[place]}", *_words(info)]))
-                known[run] = now
-        left = [run for run in runs if known[run] != "over"]
+        for run in left:
+            info = summarise(run)
+            stage = info.status if info.status in ("queued", "running") else "over"
+            if stage not in (stages[run], "queued"):
+                index = runs.index(run)
+                tell(join_words([f"{index + 1} of {len(runs)}: {labels[index]}", *_words(info)]))
+            stages[run] = stage
+        left = [run for run in left if stages[run] != "over"]
         if not left:
             return
-        if all(known[run] == "queued" for run in left):
+        if all(stages[run] == "queued" for run in left):
             why = _why(left[0], directory)
             # One of ours that has just ended may be named still.
             if why not in (reason, "") and not any(run.run_id in why for run in runs):
@@ -130,14 +120,10 @@ def follow(runs: Sequence[RunDir], labels: Sequence[str], directory: Path) -> No
 
 def _why(run: RunDir, directory: Path) -> str:
     """Returns why a queued run waits; "" if its keeper has not looked yet."""
-    waiting, seen = read_waiting(run.waits), outlook(directory).get(run.run_id)
+    waiting = read_waiting(run.waits)
     if waiting and waiting.held:
         return f"it is held; to let it start: tuiapp queue release {run.run_id}"
-    return queue_trouble(directory) or (seen.reason if seen else "")
-
-
-def _stands(info: RunInfo) -> str:
-    return info.status if info.status in ("queued", "running") else "over"
+    return queue_trouble(directory) or outlook(directory).get(run.run_id, Outlook()).reason
 
 
 def _words(info: RunInfo) -> list[str]:
@@ -156,7 +142,7 @@ def print_study(
         facts = {"title": sheet.title, **more, "rows": sheet.facts, "runs": [run_facts(run) for run in runs]}
         print_json({**facts, "notes": sheet.notes})
     else:
-        width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+        width = width_of_stdout()
         print(sheet.title, "", *sheet.lines(width), sep="\n")
         if picture:
             print("", *picture, sep="\n")
@@ -175,6 +161,14 @@ def drawn(make: Callable[[int, int], Chart | None], x_label: str, legend: str) -
     lines = [*plain_chart(chart, columns, CHART_LINES, x_label), legend] if chart and not chart.is_empty else []
     is_ascii = wants_ascii(read_settings()[0].unicode, os.environ)
     return [to_ascii(line) for line in lines] if is_ascii else lines
+
+
+def plain_chart(chart: Chart, columns: int, rows: int, x_label: str) -> list[str]:
+    """Returns a chart, drawn for `2 * columns` dots, in lines of at most `LEFT_CELLS + columns` cells and `x_label`."""
+    *axis, line, numbers = frame(chart, columns, rows)
+    curves = rasterize(chart, columns, rows).characters.tolist()
+    lines = [f"{left[:LEFT_CELLS]}{''.join(map(chr, row))}".rstrip() for left, row in zip(axis, curves, strict=True)]
+    return [*lines, line, f"{numbers.rstrip()}  {x_label}"]
 
 
 def write_files(

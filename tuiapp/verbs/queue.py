@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from shutil import get_terminal_size
 from typing import NamedTuple
 
 from tuiapp.actions import queue
@@ -22,7 +21,7 @@ from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.control import tell_problems
-from tuiapp.verbs.output import UsageError, list_facts, print_json, tell
+from tuiapp.verbs.output import UsageError, list_facts, print_json, tell, width_of_stdout
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table
@@ -48,10 +47,9 @@ def add_runs(options: Namespace) -> int:
         parallel=options.parallel,
         held=options.hold,
     )
-    ids = [one.run.run_id for one in find_waiting(directory)]
+    ids = [entry.run.run_id for entry in find_waiting(directory)]
     if options.json:
-        facts = [{"run": run.run_id, "directory": str(run.path), "place": _place(ids, run)} for run in runs]
-        print_json(facts)
+        print_json([{"run": run.run_id, "directory": str(run.path), "place": _place(ids, run)} for run in runs])
         return 0
     for run in runs:
         place = _place(ids, run)
@@ -73,12 +71,12 @@ def queue_checks(machine: Machine) -> list[Check]:
 def list_queue(options: Namespace) -> int:
     """Prints what waits, the next one first."""
     directory = runs_dir(options)
-    entries, known = find_waiting(directory), outlook(directory)
-    # A full disk is the reason of whatever else goes wrong.
+    entries, outlooks = find_waiting(directory), outlook(directory)
     stuck = start_keeper(directory)
+    # A full disk is the reason of whatever else goes wrong.
     trouble = no_space(directory) or stuck
     rows = [
-        _Row(number, entry, summarise(entry.run), known.get(entry.run.run_id, Outlook()), trouble)
+        _Row(number, entry, summarise(entry.run), outlooks.get(entry.run.run_id, Outlook()), trouble)
         for number, entry in enumerate(entries, start=1)
     ]
     if options.json:
@@ -87,9 +85,7 @@ def list_queue(options: Namespace) -> int:
     if not rows:
         print("Nothing waits in the queue. To add a run: tuiapp queue add PRESET", file=sys.stderr)
         return 0
-    width = get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    for line in plain_table(COLUMNS, rows, width):
-        print(line)
+    print(*plain_table(COLUMNS, rows, width_of_stdout()), sep="\n")
     return 0
 
 
@@ -97,13 +93,13 @@ class _Row(NamedTuple):
     place: int
     entry: Entry
     info: RunInfo
-    seen: Outlook
+    outlook: Outlook
     trouble: str
 
     @property
     def reason(self) -> str:
         # When it is expected to start has a column of its own.
-        return sanitize(why_it_waits(self.entry.waiting, Outlook(reason=self.seen.reason), self.trouble))
+        return sanitize(why_it_waits(self.entry.waiting, Outlook(reason=self.outlook.reason), self.trouble))
 
 
 def _column(name: str, rank: int, cell: Callable[[_Row], str], most: int = 60) -> Column[_Row]:
@@ -117,7 +113,7 @@ COLUMNS = (
     _column("MODEL", 5, lambda row: model(row.info)),
     _column("DEVICES", 6, lambda row: devices(row.info)),
     _column("PRIORITY", 7, lambda row: str(row.entry.waiting.priority)),
-    _column("START", 3, lambda row: clock(row.seen.start) if row.seen.start else MISSING),
+    _column("START", 3, lambda row: clock(row.outlook.start) if row.outlook.start else MISSING),
     _column("WHY IT WAITS", 2, lambda row: row.reason or MISSING, 80),
 )
 
@@ -131,19 +127,19 @@ def _facts(row: _Row) -> dict[str, object]:
         "held": waiting.held,
         "retry": waiting.retry,
         "reason": row.reason,
-        "expected_start": row.seen.start,
+        "expected_start": row.outlook.start,
     }
 
 
 def move_runs(options: Namespace) -> int:
     """Moves runs to a place of the queue, in the order in which they are named."""
     runs = runs_of(options)
-    place = PLACES.get(options.place)
-    if place is None:
+    index = PLACES.get(options.place)
+    if index is None:
         if not options.place.isdecimal() or int(options.place) < 1:
             raise UsageError(f"{options.place!r} is no place in the queue: give first, last, or a number from 1.")
-        place = int(options.place) - 1
-    places = [(run, place if options.place == "last" else place + number) for number, run in enumerate(runs)]
+        index = int(options.place) - 1
+    places = [(run, index if options.place == "last" else index + number) for number, run in enumerate(runs)]
     return _print_places(options, queue.move(places))
 
 
@@ -164,7 +160,7 @@ def cancel_runs(options: Namespace) -> int:
 
 def clear_queue(options: Namespace) -> int:
     """Takes all runs out of the queue."""
-    return _cancel(options, [one.run for one in find_waiting(runs_dir(options))])
+    return _cancel(options, [entry.run for entry in find_waiting(runs_dir(options))])
 
 
 def _cancel(options: Namespace, runs: Sequence[RunDir]) -> int:
@@ -180,7 +176,7 @@ def _cancel(options: Namespace, runs: Sequence[RunDir]) -> int:
 def _named(options: Namespace) -> list[RunDir]:
     """Returns the runs that the command names, or all that wait."""
     if options.all:
-        return [one.run for one in find_waiting(runs_dir(options))]
+        return [entry.run for entry in find_waiting(runs_dir(options))]
     if not options.runs:
         raise UsageError("Name the runs, or give --all.")
     return runs_of(options)
@@ -192,8 +188,9 @@ def _print_places(options: Namespace, outcome: Outcome) -> int:
     ids = [entry.run.run_id for entry in entries]
     if options.json:
         held = {entry.run.run_id: entry.waiting.held for entry in entries}
-        facts = [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
-        print_json(facts)
+        print_json(
+            [{"run": run.run_id, "place": _place(ids, run), "held": held.get(run.run_id, False)} for run in runs]
+        )
         return code
     for run in runs:
         place = _place(ids, run)

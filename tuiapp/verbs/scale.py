@@ -46,10 +46,79 @@ from tuiapp.view.measured import (
     unit_of,
 )
 
+VERB = "scale"
+
 MARGIN = 12
 """Columns of dots at the right, for the curves' names."""
 SPEEDUPS = tuple(factor * 2**power for power in range(-4, 14) for factor in (1, 1.25, 1.5, 1.75))
 """Numbers for the axis."""
+
+
+def study_scaling(options: Namespace) -> int:
+    """Runs a study and prints its table, or prints that of an earlier one."""
+    files = targets(options)
+    if options.show:
+        check_show(options, VERB)
+        return _print(options, options.show, files)
+    machine = inspect_machine()
+    most = sum(gpu.part is None for gpu in machine.gpus) or machine.cpu_cores
+    counts = options.devices or [2**power for power in range(11) if 2**power <= most]
+    if len(counts) < 2:
+        raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
+    plans = [_plan(options, devices, counts[0], machine) for devices in counts]
+    labels = [plural(devices, "device") for devices in counts]
+    name = carry_out(options, Study(kind="scale", weak=options.weak), plans, labels, machine)
+    return _print(options, name, files)
+
+
+def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Planned:
+    """Returns the configuration for a number of devices; raises ConfigError if it cannot run here."""
+    checks, settings = queue_checks(machine), list(options.settings)
+    keys = {setting.partition("=")[0].strip() for setting in settings}
+    if "devices" in keys:
+        raise UsageError("--set devices is one number: leave it out, --devices has all of them.")
+    base = read_source(options.source, settings, (), options.arguments)
+    note = f"{'weak' if options.weak else 'strong'} scaling, {plural(devices, 'device')}"
+    if not BACKENDS[base.backend].builtin:
+        if options.steps:
+            raise UsageError("--steps is for built-in trainers; give the script its own option after --.")
+        config = read_source(options.source, [*settings, f"devices={devices}"], checks, options.arguments)
+        return Planned(config, f"{note}; the script has a batch of its own")
+    batch = with_global_batch(replace(base, devices=fewest, device_ids=())).global_batch_size
+    batch = batch * devices // fewest if options.weak else batch
+    # What an evaluation or a checkpoint takes is no part of a step, but of the wait for the table.
+    quiet = [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in keys]
+    settings += [*quiet, f"devices={devices}", f"global_batch_size={batch}"]
+    if options.steps:
+        settings += [f"max_steps={options.steps}", f"epochs={_epochs(base, batch, options.steps)}"]
+    config = read_source(options.source, settings, checks)
+    rate = learning_rate_words(config) or f"stays {base.learning_rate:g}"
+    return Planned(config, f"{note}, global batch {batch:,}{f'; the learning rate {rate}' if options.weak else ''}")
+
+
+def _epochs(config: RunConfig, batch: int, steps: int) -> int:
+    """Returns how many epochs have that many steps; those of the configuration if the data are not known yet."""
+    try:
+        steps_per_epoch = find_dataset(config.dataset, config.context).train_examples // batch
+    except DatasetError:
+        return config.epochs
+    return -(-steps // max(1, steps_per_epoch))
+
+
+def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
+    directory = runs_dir(options)
+    study = read_study(directory, name, VERB)
+    # They need numpy.
+    from tuiapp.view import figure
+
+    runs = [measure(run) for run in runs_of_group(directory, name)]
+    sheet, rows = scaling_sheet(name, study, runs)
+    chart = scaling_chart(rows, columns=figure.COLUMNS, lines=figure.ROWS, margin=0)
+    picture = figure.draw_scaling(chart, unit_of(runs)) if chart else ""
+    write_files(files, sheet, [row.shown for row in rows], picture, force=options.force)
+    legend = "speed-up: solid as measured, as thick as its spread; dotted if it were linear"
+    lines = drawn(lambda columns, lines: scaling_chart(rows, columns=columns, lines=lines), "devices", legend)
+    return print_study(options, sheet, runs, {"study": name, "kind": VERB}, lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,24 +168,25 @@ def scaling_rows(runs: Sequence[Measured], *, weak: bool = False) -> list[Scalin
     rows: list[ScalingRow] = []
     base: float | None = None
     for devices in counts:
-        own = tuple(run for run in runs if run.devices == devices)
+        alike = tuple(run for run in runs if run.devices == devices)
+        counted = completed(alike)
         ideal = devices / counts[0]
         work = ideal if weak and steps else 1.0
-        throughput = Spread.of(run.throughput for run in completed(own))
+        throughput = Spread.of(run.throughput for run in counted)
         if devices == counts[0] and throughput:
             base = throughput.median
-        rates = [run.throughput for run in completed(own) if run.throughput is not None]
+        rates = [run.throughput for run in counted if run.throughput is not None]
         speedup = Spread.of(rate * work / base for rate in rates) if base else None
         rows.append(
             ScalingRow(
                 devices=devices,
-                runs=own,
+                runs=alike,
                 ideal=ideal,
                 throughput=throughput,
                 speedup=speedup,
-                waiting=median(run.waiting for run in completed(own)),
-                data_wait=median(run.data_wait for run in completed(own)),
-                memory_bytes=median(run.memory_bytes for run in completed(own)),
+                waiting=median(run.waiting for run in counted),
+                data_wait=median(run.data_wait for run in counted),
+                memory_bytes=median(run.memory_bytes for run in counted),
             )
         )
     return rows
@@ -200,16 +270,16 @@ def scaling_chart(rows: Sequence[ScalingRow], *, columns: int, lines: int, margi
 
     The measured curve's bounds are the least and the greatest speed-up. `columns` are of dots, `lines` of cells.
     """
-    known = [(row.ideal, row.speedup) for row in rows if row.speedup]
-    if len(known) < 2:
+    points = [(row.ideal, row.speedup) for row in rows if row.speedup]
+    if len(points) < 2:
         return None
     right = log2(max(row.ideal for row in rows))
     last = columns - 1 - margin
     low, middle, high, ideal, breaks = (np.full(columns, np.nan) for _ in range(5))
     breaks[:] = 0.0
-    for factor, speedup in known:
-        place = round(log2(factor) / right * last)
-        low[place], middle[place], high[place] = map(log2, (speedup.least, speedup.median, speedup.most))
+    for factor, speedup in points:
+        column = round(log2(factor) / right * last)
+        low[column], middle[column], high[column] = map(log2, (speedup.least, speedup.median, speedup.most))
     ideal[[0, last]] = 0.0, right
     bottom, top = min(0.0, float(np.nanmin(low))), max(right, float(np.nanmax(high)))
     pad = 0.04 * (top - bottom)
@@ -220,82 +290,7 @@ def scaling_chart(rows: Sequence[ScalingRow], *, columns: int, lines: int, margi
         y_range=(bottom - pad, top + pad),
     )
     chart.x_ticks = [(log2(row.ideal), str(row.devices)) for row in rows]
-    places = [(log2(value), f"{value:g}×") for value in SPEEDUPS if bottom - pad <= log2(value) <= top + pad]
+    ticks = [(log2(value), f"{value:g}×") for value in SPEEDUPS if bottom - pad <= log2(value) <= top + pad]
     # The powers of two, and what is between them as long as there is room.
-    chart.y_ticks = places if len(places) <= lines * 2 // 3 else [one for one in places if one[0] == round(one[0])]
+    chart.y_ticks = ticks if len(ticks) <= lines * 2 // 3 else [tick for tick in ticks if tick[0] == round(tick[0])]
     return chart
-
-
-VERB = "scale"
-
-
-def study_scaling(options: Namespace) -> int:
-    """Runs a study and prints its table, or prints that of an earlier one."""
-    files = targets(options)
-    if options.show:
-        check_show(options, VERB)
-        return _print(options, options.show, files)
-    machine = inspect_machine()
-    counts = options.devices or _usual_counts(machine)
-    if len(counts) < 2:
-        raise UsageError("One number of devices alone shows no scaling: give several, as --devices 1,2.")
-    plans = [_plan(options, devices, counts[0], machine) for devices in counts]
-    labels = [plural(devices, "device") for devices in counts]
-    name = carry_out(options, Study(kind="scale", weak=options.weak), plans, labels, machine)
-    return _print(options, name, files)
-
-
-def _usual_counts(machine: Machine) -> list[int]:
-    """Returns 1, 2, 4 … up to what the machine has."""
-    most = sum(gpu.part is None for gpu in machine.gpus) or machine.cpu_cores
-    return [count for count in (2**power for power in range(11)) if count <= most]
-
-
-def _plan(options: Namespace, devices: int, fewest: int, machine: Machine) -> Planned:
-    """Returns the configuration for a number of devices; raises ConfigError if it cannot run here."""
-    checks, settings = queue_checks(machine), list(options.settings)
-    given = {setting.partition("=")[0].strip() for setting in settings}
-    if "devices" in given:
-        raise UsageError("--set devices is one number: leave it out, --devices has all of them.")
-    base = read_source(options.source, settings, (), options.arguments)
-    note = f"{'weak' if options.weak else 'strong'} scaling, {plural(devices, 'device')}"
-    if not BACKENDS[base.backend].builtin:
-        if options.steps:
-            raise UsageError("--steps is for built-in trainers; give the script its own option after --.")
-        config = read_source(options.source, [*settings, f"devices={devices}"], checks, options.arguments)
-        return Planned(config, f"{note}; the script has a batch of its own")
-    batch = with_global_batch(replace(base, devices=fewest, device_ids=())).global_batch_size
-    batch = batch * devices // fewest if options.weak else batch
-    # What an evaluation or a checkpoint takes is no part of a step, but of the wait for the table.
-    quiet = [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in given]
-    settings += [*quiet, f"devices={devices}", f"global_batch_size={batch}"]
-    if options.steps:
-        settings += [f"max_steps={options.steps}", f"epochs={_epochs(base, batch, options.steps)}"]
-    config = read_source(options.source, settings, checks)
-    rate = learning_rate_words(config) or f"stays {base.learning_rate:g}"
-    return Planned(config, f"{note}, global batch {batch:,}{f'; the learning rate {rate}' if options.weak else ''}")
-
-
-def _epochs(config: RunConfig, batch: int, steps: int) -> int:
-    """Returns how many epochs have that many steps; those of the configuration if the data are not known yet."""
-    try:
-        each = find_dataset(config.dataset, config.context).train_examples // batch
-    except DatasetError:
-        return config.epochs
-    return -(-steps // max(1, each))
-
-
-def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
-    directory = runs_dir(options)
-    study = read_study(directory, name, VERB)
-    # They need numpy.
-    from tuiapp.view import figure
-
-    runs = [measure(run) for run in runs_of_group(directory, name)]
-    sheet, rows = scaling_sheet(name, study, runs)
-    chart = scaling_chart(rows, columns=figure.COLUMNS, lines=figure.ROWS, margin=0)
-    picture = figure.draw_scaling(chart, unit_of(runs)) if chart else ""
-    write_files(files, sheet, [row.shown for row in rows], picture, force=options.force)
-    legend = "speed-up: solid as measured, as thick as its spread; dotted if it were linear"
-    lines = drawn(lambda columns, lines: scaling_chart(rows, columns=columns, lines=lines), "devices", legend)
-    return print_study(options, sheet, runs, {"study": name, "kind": VERB}, lines)

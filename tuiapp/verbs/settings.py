@@ -17,15 +17,14 @@ USAGE_ERROR = 2
 def read_all() -> tuple[Settings, list[Problem]]:
     """Returns the settings and all problems in the file, including themes and keys, which only the dashboard knows."""
     settings, problems = read_settings()
-    found = list(problems)
     if settings.theme or settings.keys:
         # It imports Textual, and every screen for the keys.
         from tuiapp.screens.preferences import check_keys, check_theme
 
         if settings.keys:
             import tuiapp.app  # noqa: F401 (its keys count as well)
-        found += [*check_theme(settings.theme), *check_keys(settings.keys)]
-    return settings, found
+        problems = [*problems, *check_theme(settings.theme), *check_keys(settings.keys)]
+    return settings, problems
 
 
 def show(options: Namespace) -> int:
@@ -53,17 +52,17 @@ def path(_: Namespace) -> int:
     return 0
 
 
-def keys(options: Namespace) -> int:
+def list_keys(options: Namespace) -> int:
     """Prints the key bindings, under the names that the file uses for them."""
     # It imports every screen.
     import tuiapp.app  # noqa: F401 (its keys count as well)
     from tuiapp.screens.preferences import bindings
 
-    found = list(bindings())
+    keys = list(bindings())
     if options.json:
-        print_json([{"name": one.name, "keys": one.keys, "does": one.does} for one in found])
+        print_json([{"name": key.name, "keys": key.keys, "does": key.does} for key in keys])
         return 0
-    width = max(len(one.name) for one in found)
-    for one in found:
-        print(f"{one.name:{width}}  {one.keys:28}  {one.does}")
+    width = max(len(key.name) for key in keys)
+    for key in keys:
+        print(f"{key.name:{width}}  {key.keys:28}  {key.does}")
     return 0

@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.interpreters import find_interpreter
@@ -54,12 +53,82 @@ from tuiapp.view.measured import (
     spread_words,
 )
 
-if TYPE_CHECKING:
-    from tuiapp.trainers.state.series import Series
-
+VERB = "shootout"
 
 WINDOWS = 100
 """Parts of a run over whose means two curves are compared: a fast run's journal has several steps in an entry."""
+
+
+def study_backends(options: Namespace) -> int:
+    """Runs a shoot-out and prints its table, or prints that of an earlier one."""
+    files = targets(options)
+    if options.show:
+        check_show(options, VERB)
+        return _print(options, options.show, files)
+    machine = inspect_machine()
+    plans, left_out = _plans(options, machine)
+    for backend, why in left_out.items():
+        tell(f"left out: {backend}: {why}")
+    if not plans:
+        raise StudyError("No backend can run this here.")
+    order = [plan.config.backend for plan in plans]
+    name = carry_out(options, Study(kind="shootout", order=order, left_out=left_out), plans, order, machine)
+    return _print(options, name, files)
+
+
+def _plans(options: Namespace, machine: Machine) -> tuple[list[Planned], dict[str, str]]:
+    """Returns a run of each backend that can run it, and why the others cannot.
+
+    Raises ConfigError if a backend that the command names cannot.
+    """
+    keys = {setting.partition("=")[0].strip() for setting in options.settings}
+    if "backend" in keys:
+        raise UsageError("--set backend is one backend: leave it out, --backends has all of them.")
+    base = read_source(options.source, options.settings)
+    if not BACKENDS[base.backend].builtin:
+        raise UsageError("A script has one framework, its own: a shoot-out is of presets and configuration files.")
+    fixed = [] if "devices" in keys else [f"devices={_devices(base, machine)}"]
+    # The table has the last evaluation alone; what is saved is deleted with the runs.
+    fixed += [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in keys]
+    plans, left_out = list[Planned](), dict[str, str]()
+    for backend in options.backends or [name for name, row in BACKENDS.items() if row.builtin]:
+        # What is installed is asked for; `place` refuses only what is known to be missing.
+        find_interpreter(backend, base.python).inspect()
+        settings = [*options.settings, *fixed, f"backend={backend}"]
+        try:
+            config = read_source(options.source, settings, queue_checks(machine))
+        except ConfigError as error:
+            if options.backends:
+                raise
+            left_out[backend] = "; ".join(problem.message for problem in error.problems)
+            continue
+        plans.append(Planned(config, f"shoot-out: {backend} on {plural(config.devices, 'device')}"))
+    return plans, left_out
+
+
+def _devices(config: RunConfig, machine: Machine) -> int:
+    """Returns how many devices all backends get: as many as the configuration has with its own backend."""
+    try:
+        return place(config, unused(machine)).devices
+    except ConfigError:
+        return config.devices
+
+
+def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
+    directory = runs_dir(options)
+    study = read_study(directory, name, VERB)
+    # They need numpy.
+    from tuiapp.view.chart import ChartOptions, build_comparison
+
+    runs = [measure(run) for run in runs_of_group(directory, name)]
+    sheet, rows = shootout_sheet(name, study, runs)
+    write_files(files, sheet, [row.shown for row in rows], "", force=options.force)
+    curves = [(chr(ord("a") + index), index, row.shown.curves) for index, row in enumerate(rows)]
+    legend = "loss: " + "  ".join(f"{letter} {row.backend}" for (letter, *_), row in zip(curves, rows, strict=True))
+    lines = drawn(
+        lambda columns, lines: build_comparison(curves, ChartOptions(), columns=columns, rows=lines), "step", legend
+    )
+    return print_study(options, sheet, runs, {"study": name, "kind": VERB, "left_out": study.left_out}, lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,22 +158,22 @@ def shootout_rows(runs: Sequence[Measured], order: Sequence[str] = ()) -> list[S
     rows: list[ShootoutRow] = []
     first: Curves | None = None
     for backend in backends:
-        own = tuple(run for run in runs if run.backend == backend)
-        if not own:
+        of_backend = tuple(run for run in runs if run.backend == backend)
+        if not of_backend:
             continue
-        counted = completed(own)
+        counted = completed(of_backend)
         curves = counted[0].curves if counted else None
         rows.append(
             ShootoutRow(
                 backend=backend,
-                runs=own,
+                runs=of_backend,
                 throughput=Spread.of(run.throughput for run in counted),
                 first_step_s=Spread.of(run.first_step_s for run in counted),
                 memory_bytes=median(run.memory_bytes for run in counted),
                 loss=median(run.info.summary.loss for run in counted),
                 test_loss=median(run.info.summary.test_loss for run in counted),
                 accuracy=median(run.info.summary.test_accuracy for run in counted),
-                difference=curve_difference(first, curves) if first and curves else None,
+                difference=_loss_difference(first, curves) if first and curves else None,
             )
         )
         if len(rows) == 1:
@@ -112,20 +181,14 @@ def shootout_rows(runs: Sequence[Measured], order: Sequence[str] = ()) -> list[S
     return rows
 
 
-def curve_difference(one: Curves, other: Curves, name: str = LOSS) -> float | None:
-    """Returns the largest difference of two curves, over the steps that both have; None without any."""
-    a, b = one[ALL, name], other[ALL, name]
-    if not len(a) or not len(b):
-        return None
-    start, stop = max(a.first_step, b.first_step), min(a.last_step, b.last_step)
-    if start > stop:
-        return None
-    return _largest(a, b, start, stop)
-
-
-def _largest(a: Series, b: Series, start: int, stop: int) -> float | None:
+def _loss_difference(first: Curves, second: Curves) -> float | None:
+    """Returns the largest difference of two curves of the loss, over the steps that both have; None without any."""
     import numpy as np
 
+    a, b = first[ALL, LOSS], second[ALL, LOSS]
+    start, stop = max(a.first_step, b.first_step), min(a.last_step, b.last_step)
+    if not len(a) or not len(b) or start > stop:
+        return None
     windows = min(WINDOWS, stop - start + 1)
     apart = np.abs(a.reduce(windows, start, stop).mean - b.reduce(windows, start, stop).mean)
     known = apart[~np.isnan(apart)]
@@ -151,8 +214,8 @@ def shootout_sheet(name: str, study: Study, runs: Sequence[Measured]) -> tuple[S
 
 
 def _same(config: RunConfig) -> list[str]:
-    """What all runs have in common."""
-    names = [sanitize(without_directories(one), 60) for one in (config.model, config.dataset)]
+    """Returns what all runs have in common."""
+    names = [sanitize(without_directories(name), 60) for name in (config.model, config.dataset)]
     devices = f"{plural(config.devices, 'device')} ({config.platform})"
     batch = f"global batch {config.global_batch_size:,}"
     return [*names, devices, batch, config.optimizer, config.precision, f"seed {config.seed}"]
@@ -206,78 +269,3 @@ def _notes(study: Study, rows: Sequence[ShootoutRow]) -> list[str]:
             "of the steps"
         )
     return notes + [f"left out: {sanitize(name)}: {sanitize(why)}" for name, why in study.left_out.items()]
-
-
-VERB = "shootout"
-
-
-def study_backends(options: Namespace) -> int:
-    """Runs a shoot-out and prints its table, or prints that of an earlier one."""
-    files = targets(options)
-    if options.show:
-        check_show(options, VERB)
-        return _print(options, options.show, files)
-    machine = inspect_machine()
-    plans, left_out = _plans(options, machine)
-    for backend, why in left_out.items():
-        tell(f"left out: {backend}: {why}")
-    if not plans:
-        raise StudyError("No backend can run this here.")
-    order = [plan.config.backend for plan in plans]
-    name = carry_out(options, Study(kind="shootout", order=order, left_out=left_out), plans, order, machine)
-    return _print(options, name, files)
-
-
-def _plans(options: Namespace, machine: Machine) -> tuple[list[Planned], dict[str, str]]:
-    """Returns a run of each backend that can run it, and why the others cannot.
-
-    Raises ConfigError if a backend that the command names cannot.
-    """
-    given = {setting.partition("=")[0].strip() for setting in options.settings}
-    if "backend" in given:
-        raise UsageError("--set backend is one backend: leave it out, --backends has all of them.")
-    base = read_source(options.source, options.settings)
-    if not BACKENDS[base.backend].builtin:
-        raise UsageError("A script has one framework, its own: a shoot-out is of presets and configuration files.")
-    fixed = [] if "devices" in given else [f"devices={_devices(base, machine)}"]
-    # The table has the last evaluation alone; what is saved is deleted with the runs.
-    fixed += [f"{key}=0" for key in ("eval_every", "checkpoint_every") if key not in given]
-    plans, left_out = list[Planned](), dict[str, str]()
-    for backend in options.backends or [name for name, row in BACKENDS.items() if row.builtin]:
-        # What is installed is asked for; `place` refuses only what is known to be missing.
-        find_interpreter(backend, base.python).inspect()
-        settings = [*options.settings, *fixed, f"backend={backend}"]
-        try:
-            config = read_source(options.source, settings, queue_checks(machine))
-        except ConfigError as error:
-            if options.backends:
-                raise
-            left_out[backend] = "; ".join(problem.message for problem in error.problems)
-            continue
-        plans.append(Planned(config, f"shoot-out: {backend} on {plural(config.devices, 'device')}"))
-    return plans, left_out
-
-
-def _devices(config: RunConfig, machine: Machine) -> int:
-    """Returns how many devices all backends get: as many as the configuration has with its own backend."""
-    try:
-        return place(config, unused(machine)).devices
-    except ConfigError:
-        return config.devices
-
-
-def _print(options: Namespace, name: str, files: dict[str, Path]) -> int:
-    directory = runs_dir(options)
-    study = read_study(directory, name, VERB)
-    # They need numpy.
-    from tuiapp.view.chart import ChartOptions, build_comparison
-
-    runs = [measure(run) for run in runs_of_group(directory, name)]
-    sheet, rows = shootout_sheet(name, study, runs)
-    write_files(files, sheet, [row.shown for row in rows], "", force=options.force)
-    curves = [(chr(ord("a") + index), index, row.shown.curves) for index, row in enumerate(rows)]
-    legend = "loss: " + "  ".join(f"{letter} {row.backend}" for (letter, *_), row in zip(curves, rows, strict=True))
-    lines = drawn(
-        lambda columns, lines: build_comparison(curves, ChartOptions(), columns=columns, rows=lines), "step", legend
-    )
-    return print_study(options, sheet, runs, {"study": name, "kind": VERB, "left_out": study.left_out}, lines)
