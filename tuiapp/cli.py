@@ -282,7 +282,7 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
     profile = verbs.add_parser("profile", help="profile the next steps of a live run: where their time goes")
     profile.add_argument("run", nargs="?", default="latest", metavar="RUN", help="default: the latest")
-    profile.add_argument("--steps", type=arguments.profiled, default=10, metavar="N", help="how many; default 10")
+    profile.add_argument("--steps", type=arguments.profile_steps, default=10, metavar="N", help="how many; default 10")
     _does(profile, "control:profile_run", json=True)
 
     join = verbs.add_parser("join", help="make this machine a node of a run that another has launched")
@@ -533,14 +533,14 @@ def _action(
     verb: str,
     name: str,
     does: str,
-    words: str,
+    help: str,
     *,
     json: bool = True,
     runs_dir: bool = True,
     description: str | None = None,
 ) -> argparse.ArgumentParser:
     """Adds an action of a verb, which `does` carries out, with those of the options that many actions have."""
-    parser = actions.add_parser(name, help=words, description=description)
+    parser = actions.add_parser(name, help=help, description=description)
     if json:
         # The verb alone takes it, too: an action's default must not override that.
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")

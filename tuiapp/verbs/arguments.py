@@ -44,7 +44,7 @@ def count(text: str) -> int:
     return int(text)
 
 
-def profiled(text: str) -> int:
+def profile_steps(text: str) -> int:
     """Parses a number of steps to profile."""
     if (steps := count(text)) > MOST_STEPS:
         raise argparse.ArgumentTypeError(f"{text!r} is too many steps for one trace; use at most {MOST_STEPS:,}.")
@@ -52,7 +52,7 @@ def profiled(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Parses what something may take."""
+    """Parses the seconds that something may take."""
     return _number(text, 1, 3600, "a number of seconds from {:g} to {:g}.")
 
 
@@ -67,11 +67,11 @@ def backends(text: str) -> list[str]:
     from tuiapp.trainers.config.catalog import BACKENDS
     from tuiapp.trainers.config.options import suggest
 
-    known = [name for name, row in BACKENDS.items() if row.builtin]
+    builtin = [name for name, row in BACKENDS.items() if row.builtin]
     names = list(dict.fromkeys(part.strip() for part in text.split(",")))
     for name in names:
-        if name not in known:
-            hint = suggest(name, known) or f" There are: {', '.join(known)}."
+        if name not in builtin:
+            hint = suggest(name, builtin) or f" There are: {', '.join(builtin)}."
             raise argparse.ArgumentTypeError(f"{name!r} is not a backend.{hint}")
     return names
 

@@ -39,13 +39,16 @@ def compare_runs(options: Namespace) -> int:
     if options.json:
         print_json(_facts(rows, differences, objective))
         return 0
-    letters = [ascii_lowercase[place] if place < 26 else str(place) for place in range(len(rows))]
+    letters = [ascii_lowercase[index] if index < 26 else str(index) for index in range(len(rows))]
     best = has_best(rows, objective) if objective else None
     for letter, row in zip(letters, rows, strict=True):
-        words = [title(row), tags(row)] if isinstance(row, RunInfo) else [row.name, plural(len(row.infos), "run")]
+        name, more = (title(row), tags(row)) if isinstance(row, RunInfo) else (row.name, plural(len(row.infos), "run"))
         star = f"★ {objective_words(objective, infos)}" if objective and row is best else ""
-        print(join_words([f"{letter}  {sanitize(words[0])}", *words[1:], star]))
-    heads = [_head(row, letter, is_best=row is best) for row, letter in zip(rows, letters, strict=True)]
+        print(join_words([f"{letter}  {sanitize(name)}", more, star]))
+    heads = [
+        _cut(" ".join(filter(None, ["★" if row is best else "", letter, sanitize(row.name)])))
+        for row, letter in zip(rows, letters, strict=True)
+    ]
     _print_table("differing keys", differences, heads)
     line = objective_line(rows, objective) if best is not None else None
     outcome = [result for result in results(rows) if line is None or result.values != line.values]
@@ -61,31 +64,28 @@ def compare_runs(options: Namespace) -> int:
 
 def _groups(options: Namespace) -> list[Row]:
     """Returns the groups that are asked for; raises UsageError if there is no such group."""
-    known, found = groups_of(runs_dir(options)) if options.groups else {}, list[Row]()
+    groups, rows = groups_of(runs_dir(options)) if options.groups else {}, list[Row]()
     for name in dict.fromkeys(options.groups):
-        if name not in known:
-            raise UsageError(f"no run has the group {name!r}.{suggest(name, known)}")
-        found += fold([with_facts(summarise(run)) for run in known[name]])
-    return found
+        if name not in groups:
+            raise UsageError(f"no run has the group {name!r}.{suggest(name, groups)}")
+        rows += fold([with_facts(summarise(run)) for run in groups[name]])
+    return rows
 
 
 def _facts(rows: Sequence[Row], differences: Sequence[Line], objective: Objective | None) -> dict[str, object]:
-    known = [[known_values(info) if info.config else None for info in runs_of_row(row)] for row in rows]
+    by_row = [[known_values(info) if info.config else None for info in runs_of_row(row)] for row in rows]
 
-    def values(name: str, configs: Sequence[dict[str, object] | None]) -> object:
-        found = [config and config.get(name, config.get(name.removeprefix(CONFIG))) for config in configs]
-        return found[0] if len(found) == 1 else [one for n, one in enumerate(found) if one not in found[:n]]
+    def distinct(name: str, configs: Sequence[dict[str, object] | None]) -> object:
+        values = [config and config.get(name, config.get(name.removeprefix(CONFIG))) for config in configs]
+        return values[0] if len(values) == 1 else [value for n, value in enumerate(values) if value not in values[:n]]
 
     facts: dict[str, object] = {"runs": [list_facts(row) for row in rows if isinstance(row, RunInfo)]}
     if groups := [row for row in rows if isinstance(row, RunGroup)]:
         facts["groups"] = [group_facts(group, objective) for group in groups]
-    return {**facts, "differing": {line.name: [values(line.name, one) for one in known] for line in differences}}
-
-
-def _head(row: Row, letter: str, *, is_best: bool) -> str:
-    """Returns the head of a column: the letter, the star of the best, and the name if there is one."""
-    words = ["★" if is_best else "", letter, sanitize(row.name)]
-    return _cut(" ".join(filter(None, words)))
+    return {
+        **facts,
+        "differing": {line.name: [distinct(line.name, configs) for configs in by_row] for line in differences},
+    }
 
 
 def _print_table(title: str, lines: list[Line], heads: list[str]) -> None:

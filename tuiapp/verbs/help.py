@@ -49,11 +49,11 @@ def _print_page(page: str) -> None:
 
 def _print_sections(words: Sequence[str]) -> None:
     """Prints the sections that have all words, each with its first lines that have one; raises TopicError for none."""
-    found = manual.search(" ".join(words))
-    if not found:
+    sections = manual.search(" ".join(words))
+    if not sections:
         raise manual.TopicError(f"no page has {' and '.join(map(repr, words))}.{suggest(words[0], manual.TOPICS)}")
     hit = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
-    for section in found:
+    for section in sections:
         page = manual.sections(section.topic)[0].title
         _print_marked(f"{section.topic}: ", f"{page} › {section.title}" if section.anchor else page, hit)
         lines = [line.strip() for line in section.text.splitlines() if hit.search(line)]

@@ -51,12 +51,12 @@ def serve_tools(options: Namespace) -> int:
 def _repair_requests() -> None:
     """Lets text in requests that UTF-8 cannot hold stand as escapes: the library would leave them without an answer."""
     read, write = os.pipe()
-    given = os.dup(0)
+    requests = os.dup(0)
     os.dup2(read, 0)
     os.close(read)
 
     def pass_on() -> None:
-        with open(given, "rb") as lines, open(write, "wb") as repaired, contextlib.suppress(BrokenPipeError):
+        with open(requests, "rb") as lines, open(write, "wb") as repaired, contextlib.suppress(BrokenPipeError):
             for line in lines:
                 with contextlib.suppress(ValueError, RecursionError):
                     line = encode_line(json.loads(line)) if b"\\ud" in line.lower() else line
@@ -196,14 +196,14 @@ def _call(main: Main, directory: Path, *words: str) -> str:
     from mcp.server.mcpserver.exceptions import ToolError
 
     end = words.index("--") if "--" in words else len(words)
-    facts, said = list[object](), list[str]()
-    collected.set((facts, said))
+    facts, narration = list[object](), list[str]()
+    collected.set((facts, narration))
     try:
         code = main([f"--runs-dir={directory}", *words[:end], "--json", *words[end:]])
     except SystemExit:
         raise ToolError(f"the command line does not take {shlex.join(words)}") from None
     if code == 2 or not facts:
-        raise ToolError("\n".join(said) or f"it ended with exit code {code}")
+        raise ToolError("\n".join(narration) or f"it ended with exit code {code}")
     return json.dumps(facts[-1], separators=(",", ":"))
 
 

@@ -74,13 +74,13 @@ class PlainNarrator:
         self._stream, self._run = stream, run
         self._printed_at = time.monotonic()
         self._in_trouble = False
-        self._told = 0
-        """Entries of the state's log."""
-        self._epochs_told = 0
+        self._printed = 0
+        """Entries of the state's log that were printed, or not wanted."""
+        self._last_epoch = 0
 
     def event(self, event: AnyEvent, state: RunState) -> None:
-        """Called after an event was folded into the state."""
-        entries, self._told = state.log_since(self._told), state.log_count
+        """Prints what the log says of an event that was just folded into the state."""
+        entries, self._printed = state.log_since(self._printed), state.log_count
         if not self.wants(event, state):
             return
         texts = [*map(_in_words, entries)]
@@ -88,33 +88,29 @@ class PlainNarrator:
             what = sanitize(join_words(names(event.config)))
             texts.insert(0, f"run {join_words([state.name, state.run_id])}{f': {what}' if what else ''}")
             # Earlier attempts have made them.
-            whole = state.curves.epochs.last_whole
-            self._epochs_told = whole.number if whole else 0
+            epoch = state.curves.epochs.last_whole
+            self._last_epoch = epoch.number if epoch else 0
         elif isinstance(event, Metrics):
-            texts += self._epochs(state)
+            epochs = [row for row in state.curves.epochs.since(self._last_epoch) if row.is_whole]
+            self._last_epoch = max([self._last_epoch, *(row.number for row in epochs)])
+            texts += [epoch_words(row, state.epochs) for row in epochs]
         elif isinstance(event, StopRequested) and not event.now:
             texts = [f"{text} (Ctrl-C again: at once{', without it' * ('checkpoint' in text)})" for text in texts]
         for text in texts:
             self.say(f"{format_clock(event.time)}  {text}")
 
     def wants(self, event: AnyEvent, state: RunState) -> bool:
-        """Whether what the log says of an event is printed; of the end `describe_end` says more."""
+        """Returns whether what the log says of an event is printed; `describe_end` says more of the run's end."""
         return not isinstance(event, RunEnded)
 
-    def _epochs(self, state: RunState) -> list[str]:
-        """Returns a line for each epoch that all ranks have ended meanwhile."""
-        found = [row for row in state.curves.epochs.since(self._epochs_told) if row.is_whole]
-        self._epochs_told = max([self._epochs_told, *(row.number for row in found)])
-        return [epoch_words(row, state.epochs) for row in found]
-
     def tick(self, state: RunState) -> None:
-        """Called once all available events are folded."""
+        """Prints, now and then, how far a run is whose available events are all folded."""
         self._report_trouble(state)
         if state.step and state.status != "queued" and time.monotonic() - self._printed_at >= LINE_EVERY_S:
             self.say(f"{format_clock(time.time())}  {progress_words(state)}")
 
     def end(self, state: RunState) -> None:
-        """Called when the run is over."""
+        """Prints how the run ended, and what failed first."""
         failure = state.first_failure
         if state.status == "failed" and failure is not None:
             for line in failure_lines(failure):
@@ -200,12 +196,17 @@ def describe_end(state: RunState, run: RunDir) -> str:
     if state.ended is None:
         return sanitize(f"LOST: the run's supervisor died; see {run.supervisor_log}")
     summary = state.ended.summary
-    parts = [f"{state.status.upper()}: {sanitize(state.ended.reason)}"]
-    parts += filter(None, [describe_result(summary)])
-    if summary.examples_per_second is not None:
-        parts.append(describe_rate(summary.examples_per_second, state.config))
-    parts += [format_duration(summary.seconds), sanitize(str(run.path)), describe_blemishes(state.blemishes)]
-    return join_words(parts)
+    rate = summary.examples_per_second
+    return join_words(
+        [
+            f"{state.status.upper()}: {sanitize(state.ended.reason)}",
+            describe_result(summary),
+            "" if rate is None else describe_rate(rate, state.config),
+            format_duration(summary.seconds),
+            sanitize(str(run.path)),
+            describe_blemishes(state.blemishes),
+        ]
+    )
 
 
 def _in_words(entry: LogEntry) -> str:
@@ -258,8 +259,8 @@ def _where(state: RunState) -> list[str]:
 
 
 def _learning(state: RunState) -> list[str]:
-    told = [rank for rank in state.ranks.values() if rank.loss is not None]
-    loss = mean([rank.loss for rank in told], [rank.examples for rank in told])
+    ranks = [rank for rank in state.ranks.values() if rank.loss is not None]
+    loss = mean([rank.loss for rank in ranks], [rank.examples for rank in ranks])
     return [
         "" if loss is None else f"loss {format_metric(loss)}",
         f"accuracy {format_accuracy(accuracy)}" if (accuracy := state.test_accuracy) is not None else "",

@@ -108,17 +108,17 @@ def _guard(token: str, address: str, cookie: str) -> Middleware:
 
     url = re.compile(rf"(http|ws)://{re.escape(HOST)}:\d+/")
 
-    def fits(given: str | None) -> bool:
-        return given is not None and secrets.compare_digest(given.encode(errors="replace"), token.encode())
+    def fits(text: str | None) -> bool:
+        return text is not None and secrets.compare_digest(text.encode(errors="replace"), token.encode())
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A page from elsewhere must not open the websocket with this browser's cookie.
         elsewhere = not is_loopback(request.headers.get("Origin", address))
-        asked = request.query.get("token")
-        if elsewhere or not (fits(asked) or fits(request.cookies.get(cookie))):
+        from_address = request.query.get("token")
+        if elsewhere or not (fits(from_address) or fits(request.cookies.get(cookie))):
             raise web.HTTPForbidden(text="Open the address that tuiapp serve has printed, with its token.\n")
-        if asked is not None and request.path == "/":
+        if from_address is not None and request.path == "/":
             moved = web.HTTPFound("/")
             moved.set_cookie(cookie, token, httponly=True, samesite="Strict")
             raise moved

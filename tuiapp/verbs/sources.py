@@ -44,13 +44,13 @@ def add_launcher(options: Namespace) -> None:
 def place_weights(options: Namespace) -> None:
     """Replaces the runs that values of `init_from` name by their directories; raises UnknownRunError."""
     for kind in ("settings", "grid", "search"):
-        given = getattr(options, kind, None) or []
-        for index, setting in enumerate(given):
+        settings = getattr(options, kind, None) or []
+        for index, setting in enumerate(settings):
             key, equals, text = setting.partition("=")
             if key.strip() == "init_from" and equals:
                 pieces = text.split(",") if kind != "settings" else [text]
                 paths = [weights_path(piece.strip(), runs_dir(options)) for piece in pieces]
-                given[index] = f"init_from={','.join(paths)}"
+                settings[index] = f"init_from={','.join(paths)}"
 
 
 def run_of(options: Namespace) -> RunDir:
@@ -78,14 +78,14 @@ def read_source(
         checks: As of `build_config`.
         arguments: A script's, which replace those of its configuration; None to keep them.
     """
-    base, given = RunConfig(), dict[str, object]()
-    if source is not None and _is_script(source):
-        given = {"backend": "script", "script": source}
+    base, script = RunConfig(), dict[str, object]()
+    if source is not None and (source.endswith(".py") or source.startswith(MODULE)):
+        script = {"backend": "script", "script": source}
     elif source is not None:
         if "=" in source and not _is_path(source) and (setting := as_setting(source)):
             raise PresetError(f"{shown(source)} is no preset. To set a configuration key: {setting}")
         base = _read_file(source) if _is_path(source) else load_config(source)
-    return with_changes(_plain(base), {**given, **_passed(arguments), **_changes(settings)}, checks)
+    return with_changes({**to_mapping(base)}, {**script, **_changes(settings, arguments)}, checks)
 
 
 def read_like(
@@ -97,49 +97,37 @@ def read_like(
 ) -> RunConfig:
     """Returns a run's configuration with keys changed; raises `ConfigError`, or `LaunchError` without a run.toml."""
     try:
-        values = _plain(read_config(run))
+        values: dict[str, object] = {**to_mapping(read_config(run))}
     except OSError as error:
         raise LaunchError(f"{run.run_id} cannot be {purpose}: cannot read {run.config}: {error.strerror}.") from error
-    changes = {**_passed(arguments), **_changes(settings)}
+    changes = _changes(settings, arguments)
     if changes.keys() & {"platform", "devices"}:
         # Its run.toml names the GPUs that it had: choose new ones.
         values["device_ids"] = []
     return with_changes(values, changes, checks)
 
 
-def _plain(config: RunConfig) -> dict[str, object]:
-    return {**to_mapping(config)}
-
-
-def _passed(arguments: Sequence[str] | None) -> dict[str, object]:
-    """A script's arguments as a change; none given is no change, unless `--` was written."""
-    return {"arguments": shlex.join(arguments)} if arguments is not None else {}
-
-
-def _changes(settings: Sequence[str]) -> dict[str, object]:
+def _changes(settings: Sequence[str], arguments: Sequence[str] | None) -> dict[str, object]:
+    """Returns what `--set` changes, and a script's arguments: none are no change, unless `--` was written."""
     changes, problems = dict[str, object](), list[Problem]()
+    if arguments is not None:
+        changes["arguments"] = shlex.join(arguments)
     for setting in settings:
+        key, equals, text = setting.partition("=")
         try:
-            key, value = _parse(setting)
+            option = get_option(key.strip())
+            if not equals:
+                raise ConfigError([Problem(option.key, f"no value given; write --set {option.key}=VALUE.")])
+            changes[option.key] = option.parse(text)
         except ConfigError as error:
             problems += error.problems
-        else:
-            changes[key] = value
     if problems:
         raise ConfigError(problems)
     return changes
 
 
-def _parse(setting: str) -> tuple[str, object]:
-    key, equals, text = setting.partition("=")
-    option = get_option(key.strip())
-    if not equals:
-        raise ConfigError([Problem(option.key, f"no value given; write --set {option.key}=VALUE.")])
-    return option.key, option.parse(text)
-
-
 def as_setting(word: str, following: str = "") -> str:
-    """How `--set` has what was given as `--KEY VALUE`, `--KEY=VALUE` or `KEY=VALUE`; "" if no key is meant."""
+    """Returns how `--set` has what was given as `--KEY VALUE`, `--KEY=VALUE` or `KEY=VALUE`; "" if no key is meant."""
     name, equals, text = word.lstrip("-").partition("=")
     if not equals and not word.startswith("-"):
         return ""
@@ -153,10 +141,6 @@ def as_setting(word: str, following: str = "") -> str:
         same = False
     # What only resembles a key may have other values.
     return shlex.join(["--set", f"{option.key}={text if same and text else 'VALUE'}"])
-
-
-def _is_script(source: str) -> bool:
-    return source.endswith(".py") or source.startswith(MODULE)
 
 
 def _is_path(source: str) -> bool:

@@ -69,28 +69,26 @@ def list_studies(options: Namespace) -> int:
 
 def _row(state: StudyState) -> tuple[str, ...]:
     best = f"{state.best.objective:.4g}" if state.best and state.best.objective is not None else "–"
-    asked = state.study.search.trials if state.study and state.study.search else len(state.trials)
+    trials = state.study.search.trials if state.study and state.study.search else len(state.trials)
     by = objective_words(state.objective, [trial.info for trial in state.trials]) if state.objective else ""
     keys = sanitize(", ".join(state.keys)) or MISSING
-    return sanitize(state.name), state.kind, keys, f"{state.ended_trials}/{asked}", best, by
+    return sanitize(state.name), state.kind, keys, f"{state.ended_trials}/{trials}", best, by
 
 
 def show_study(options: Namespace) -> int:
     """Prints a study's trials, the best first, and the objective against each of its keys."""
     keep_searches(runs_dir(options))
-    state = read_study_state(_place(options))
+    state = read_study_state(_study_dir(options))
     if options.json:
         print_json({**study_facts(state), "importance": importance_of(state)})
         return 0
     on_terminal = sys.stdout.isatty()
     width = get_terminal_size().columns if on_terminal else PLAIN_WIDTH
-    print(heading(state))
-    print()
-    for line in plain_table(trial_columns(state), state.trials, width if on_terminal else sys.maxsize):
-        print(line)
+    table = plain_table(trial_columns(state), state.trials, width if on_terminal else sys.maxsize)
+    print(heading(state), "", *table, sep="\n")
     importance = importance_of(state)
     for key in state.drawn_keys if any(trial.objective is not None for trial in state.trials) else ():
-        print("\n" + "\n".join(draw_slice(state, key, width, importance=importance.get(key))))
+        print("", *draw_slice(state, key, width, importance=importance.get(key)), sep="\n")
     if state.kind in MEASURED:
         tell(f"what it measured: tuiapp {state.kind} --show {state.name}")
     return 0
@@ -98,7 +96,7 @@ def show_study(options: Namespace) -> int:
 
 def export_study(options: Namespace) -> int:
     """Writes a study's trials as a table."""
-    state = read_study_state(_place(options))
+    state = read_study_state(_study_dir(options))
     if (options.format or "csv") == "json" or options.json:
         text = json.dumps(study_facts(state), indent=2) + "\n"
     else:
@@ -124,8 +122,8 @@ def _plain(value: object) -> str:
 
 def resume_study(options: Namespace) -> int:
     """Gives a search more trials; queues the combinations of a grid that have not been completed."""
-    place = _place(options)
-    study = place.read()
+    study_dir = _study_dir(options)
+    study = study_dir.read()
     if study.kind in MEASURED:
         raise UsageError(f"{study.name} is no sweep: see it by tuiapp {study.kind} --show {study.name}.")
     if study.search is None:
@@ -133,16 +131,16 @@ def resume_study(options: Namespace) -> int:
             raise UsageError(
                 f"{study.name} is a grid: --trials is for searches. Without it, what is missing is queued."
             )
-        runs = resume_grid(place, held=options.hold)
+        runs = resume_grid(study_dir, held=options.hold)
         facts: dict[str, object] = {"study": study.name, "runs": [run.run_id for run in runs]}
         words = f"queued {plural(len(runs), 'run')}" if runs else "every combination is completed, or is to be"
     else:
         if options.hold:
             raise UsageError("--hold is for grids: omit it.")
-        ended = place.how_it_ended()
+        ended = study_dir.how_it_ended()
         if not options.trials and ended is not None and not ended.failed and not study.stopped:
             raise UsageError(f"{ended.reason}: give {study.name} more of them by --trials N.")
-        study = resume_search(place, options.trials)
+        study = resume_search(study_dir, options.trials)
         assert study.search is not None
         facts = {"study": study.name, "trials": study.search.trials}
         words = f"search of {study.search.trials} trials goes on"
@@ -155,7 +153,7 @@ def resume_study(options: Namespace) -> int:
 
 def save_best(options: Namespace) -> int:
     """Prints a study's best run; saves its configuration as a preset."""
-    state = read_study_state(_place(options))
+    state = read_study_state(_study_dir(options))
     best = state.best
     if best is None:
         raise UsageError(f"{state.name} has no completed trial with a value of its objective yet.")
@@ -170,46 +168,48 @@ def save_best(options: Namespace) -> int:
 
 def end_study(options: Namespace) -> int:
     """Ends a study of any kind, or a group: what waits is cancelled, what runs is asked to stop."""
-    place = _place(options)
-    count = stop_study(place)
+    study_dir = _study_dir(options)
+    count = stop_study(study_dir)
     if options.json:
-        print_json({"study": place.name, "stopped": count}, indent=None)
+        print_json({"study": study_dir.name, "stopped": count}, indent=None)
     else:
-        tell(f"{place.name} makes no more runs; stopped {plural(count, 'run')}")
+        tell(f"{study_dir.name} makes no more runs; stopped {plural(count, 'run')}")
     return 0
 
 
 def delete_study(options: Namespace) -> int:
     """Deletes a study, and with --runs its runs; asks on a terminal. Nothing while it makes or has live runs."""
-    place = _place(options)
-    runs = place.runs()
-    if not place.exists():
+    study_dir = _study_dir(options)
+    runs = study_dir.runs()
+    if not study_dir.exists():
         if not runs:
-            place.read()
+            study_dir.read()
         if not options.runs:
-            raise UsageError(f"{place.name} is no study, but a group of runs. To delete those: add --runs.")
+            raise UsageError(f"{study_dir.name} is no study, but a group of runs. To delete those: add --runs.")
     live = sum(run.is_live() for run in runs)
-    if live or place.is_searched():
-        what = f"{plural(live, 'run')} of {place.name} {'wait or train' if live > 1 else 'waits or trains'}"
-        what = what if live else f"The search {place.name} goes on"
-        raise ActionError(f"{what}. Stop it first: tuiapp study stop {place.name}")
+    if live or study_dir.is_searched():
+        what = f"{plural(live, 'run')} of {study_dir.name} {'wait or train' if live > 1 else 'waits or trains'}"
+        what = what if live else f"The search {study_dir.name} goes on"
+        raise ActionError(f"{what}. Stop it first: tuiapp study stop {study_dir.name}")
     doomed = runs if options.runs else []
     stay = "" if options.runs or not runs else f"; its {plural(len(runs), 'run')} stay, as a group"
-    what = f"{place.name} and its {plural(len(runs), 'run')} with all checkpoints" if doomed else place.name
+    what = f"{study_dir.name} and its {plural(len(runs), 'run')} with all checkpoints" if doomed else study_dir.name
     if not options.yes and not agreed(doomed, f"Delete {what}{stay}?"):
         return 0
     outcome = delete.do(doomed)
     print_outcome(outcome)
-    whole = len(outcome.done) == len(doomed)
-    if whole and place.exists():
-        delete.remove_study(place)
-        delete.sweep_removed(place.path.parent)
+    completed = len(outcome.done) == len(doomed)
+    if completed and study_dir.exists():
+        delete.remove_study(study_dir)
+        delete.sweep_removed(study_dir.path.parent)
     if options.json:
-        print_json({"study": place.name, "deleted": whole, "runs": [run.run_id for run in outcome.done]}, indent=None)
-    elif whole:
-        tell(f"deleted {place.name}{stay}")
-    return 0 if whole else 1
+        print_json(
+            {"study": study_dir.name, "deleted": completed, "runs": [run.run_id for run in outcome.done]}, indent=None
+        )
+    elif completed:
+        tell(f"deleted {study_dir.name}{stay}")
+    return 0 if completed else 1
 
 
-def _place(options: Namespace) -> StudyDir:
+def _study_dir(options: Namespace) -> StudyDir:
     return StudyDir(runs_dir(options), options.name)

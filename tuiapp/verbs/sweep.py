@@ -42,7 +42,7 @@ def begin_sweep(options: Namespace) -> int:
     base = _read_base(options)
     axes = _read_axes(base, options.search or options.grid, draws=bool(options.search))
     study = Study(
-        name=options.name or stem_of(_source_name(options, base)),
+        name=options.name or stem_of(options.source or (subject(base) if options.like else "defaults")),
         axes={axis.key: axis.text for axis in axes},
         config=to_toml_values(base),
         search=_search(options),
@@ -53,7 +53,10 @@ def begin_sweep(options: Namespace) -> int:
         retry=options.retry,
         parallel=options.parallel,
     )
-    _tell_of_own_values(base, axes)
+    values = to_mapping(base)
+    # How a script gets values that its arguments do not name.
+    if words := unfilled(base, [axis.key for axis in axes if is_own(values, axis.key)]):
+        tell(words)
     if options.dry_run:
         return _print_commands(options, study)
     if study.search is not None:
@@ -82,14 +85,14 @@ def begin_sweep(options: Namespace) -> int:
 
 
 def _tell_cost(study: Study, runs: int, directory: Path, at_a_time: int = 0) -> None:
-    """Says what the runs will take, as far as earlier ones tell."""
+    """Says what the runs will take, as far as earlier runs show it."""
     machine = inspect_machine()
     axes = study.read_axes()
     # What is wrong is said elsewhere; of a search all first values together were not checked.
     with suppress(ConfigError, DatasetError, OSError):
         placed = place(with_values(study.base, {axis.key: axis.probes[0] for axis in axes}), unused(machine))
-        known = BACKENDS[placed.backend].builtin and not is_examined(placed.dataset)
-        steps = make_plan(placed).total_steps if known else 0
+        counts_steps = BACKENDS[placed.backend].builtin and not is_examined(placed.dataset)
+        steps = make_plan(placed).total_steps if counts_steps else 0
         at_a_time = at_a_time or fits(placed, machine)
         expected = cost(runs, at_a_time, placed, steps, recent(directory), [axis.key for axis in axes])
         if words := cost_words(expected, at_most=study.search is not None):
@@ -117,13 +120,13 @@ def _print_commands(options: Namespace, study: Study) -> int:
 
 
 def _command(options: Namespace, base: RunConfig, values: Mapping[str, Value]) -> str:
-    """The `tuiapp run` command of one combination, quoted for a shell."""
+    """Returns the `tuiapp run` command of one combination, quoted for a shell."""
     plain = to_mapping(base)
-    given = {key: format_value(value) for key, value in values.items()}
-    own = {key: value for key, value in given.items() if is_own(plain, key)}
-    settings = [*options.settings, *(f"{key}={value}" for key, value in given.items() if key not in own)]
-    filled = read_environment(base.values) | own
-    if own:
+    texts = {key: format_value(value) for key, value in values.items()}
+    script_values = {key: text for key, text in texts.items() if is_own(plain, key)}
+    settings = [*options.settings, *(f"{key}={text}" for key, text in texts.items() if key not in script_values)]
+    filled = read_environment(base.values) | script_values
+    if script_values:
         settings.append("values=" + shlex.join(f"{key}={value}" for key, value in filled.items()))
     words = ["tuiapp", "run", *(["--like", options.like] if options.like else [options.source or ""])]
     for option, items in (
@@ -147,10 +150,6 @@ def _read_base(options: Namespace) -> RunConfig:
     return read_like(run, options.settings, (), "swept", options.arguments)
 
 
-def _source_name(options: Namespace, base: RunConfig) -> str:
-    return options.source or (subject(base) if options.like else "defaults")
-
-
 def _check_usage(options: Namespace) -> None:
     if bool(options.grid) == bool(options.search):
         words = "name what to go through: --grid KEY=A,B for every combination, or --search KEY=A..B for a search"
@@ -159,8 +158,8 @@ def _check_usage(options: Namespace) -> None:
         raise UsageError("--search needs --trials N: how many runs it may make.")
     if options.search and options.hold:
         raise UsageError("--hold is for --grid: a search makes a trial when the last one has shown something.")
-    if options.grid and (given := [name for name in OF_A_SEARCH if getattr(options, name)]):
-        raise UsageError(f"--{given[0]} is for --search: omit it, or --grid.")
+    if options.grid and (names := [name for name in OF_A_SEARCH if getattr(options, name)]):
+        raise UsageError(f"--{names[0]} is for --search: omit it, or --grid.")
     if options.rises is not None and not options.metric:
         raise UsageError("--maximize and --minimize need --metric NAME.")
 
@@ -195,10 +194,3 @@ def _search(options: Namespace) -> Search | None:
         pruner=options.prune or "median",
         storage=options.storage or "",
     )
-
-
-def _tell_of_own_values(base: RunConfig, axes: Sequence[Axis]) -> None:
-    """Says how a script gets values that its arguments do not name."""
-    values = to_mapping(base)
-    if words := unfilled(base, [axis.key for axis in axes if is_own(values, axis.key)]):
-        tell(words)
