@@ -1,4 +1,4 @@
-"""Saves and loads the state that training resumes from.
+"""Saves and loads the state that training resumes from, and says when evaluations have been no better for too long.
 
 The training thread hands over copies of its arrays and continues; another thread writes them into a hidden directory,
 each file synced, the manifest last; a rename then makes it a checkpoint. A crash at any moment leaves earlier

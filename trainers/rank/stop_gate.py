@@ -16,7 +16,8 @@ class StopGate:
 
     def __init__(self, done: int = 0) -> None:
         self._changed = threading.Condition()
-        self._started = done
+        self.started = done
+        """The last step that this rank has started."""
         self._held = False
         self._last: int | None = None
         self._saves: set[int] = set()
@@ -25,18 +26,14 @@ class StopGate:
         self._profiles: dict[int, int] = {}
         """Step → how many after it are profiled."""
 
-    @property
-    def started(self) -> int:
-        return self._started
-
     def enter(self, step: int) -> bool:
         """Waits before a step while a vote is open; returns False if the run stops before this step."""
         with self._changed:
-            while self._held and self._last is None and step > self._started:
+            while self._held and self._last is None and step > self.started:
                 self._changed.wait()
             if self._last is not None and step > self._last:
                 return False
-            self._started = max(self._started, step)
+            self.started = max(self.started, step)
             return True
 
     def saves_before(self, step: int) -> bool:
@@ -63,7 +60,7 @@ class StopGate:
         """Holds the training thread at its next step; returns the last step started."""
         with self._changed:
             self._held = True
-            return self._started
+            return self.started
 
     def decide(self, step: int, *, stop: bool = True, save: bool = False, profile: int = 0, due: bool = False) -> None:
         """Releases the training thread at `step`, the highest that any rank has started.

@@ -1,4 +1,7 @@
-"""Keeps a run's journal, and what is made of it while it grows: the digest, the status, a note of trouble."""
+"""Keeps a run's journal, and what is made of it while it grows: the digest, the status, a note of trouble.
+
+The journal alone is the truth. A fault or a full disk costs the digest or the status, never the run.
+"""
 
 from __future__ import annotations
 

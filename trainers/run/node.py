@@ -4,11 +4,11 @@
     python -m tuiapp.trainers.run.node RUN_DIR [NODE RANK]
 
 It reads the run's secret from the file that `TUIAPP_SECRET_FILE` names, or from stdin; given the run's directory, which
-this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and
-the reaper are those of a run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train
-on, and the agent connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends
-those that it has started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names;
-theirs is node NODE of their job, and RANK is one of them.
+this machine then shares, it finds address and secret there. Ranks, pipes, logs, samples and the reaper are those of a
+run on one machine; only the supervisor is elsewhere. If the connection breaks the ranks train on, and the agent
+connects again; after the run's `node_grace_s`, or once the supervisor is known to be gone, it ends those that it has
+started. Ranks that somebody else has started report to the socket that `TUIAPP_AGENT_LISTENER` names; theirs is node
+NODE of their job, and RANK is one of them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,10 @@ def main() -> None:
         return
     info = summarise(run)
     if order.webhook:
-        _send(order.webhook, info)
+        # msgspec writes a non-finite loss as null; JSON has no such number.
+        body = msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})
+        if problem := _post(order.webhook, body):
+            _log(f"the webhook at {host_of(order.webhook)} rejected the notice: {problem}")
     if order.command:
         _call(order, info)
 
@@ -106,12 +109,6 @@ def _call(order: NotificationConfig, info: RunInfo) -> None:
             said.seek(max(0, said.seek(0, os.SEEK_END) - 2000))
             output = said.read().decode(errors="replace").strip()
             _log(f"the command {order.command[0]!r} ended with {code}: {output or 'it said nothing'}")
-
-
-def _send(url: str, info: RunInfo) -> None:
-    # msgspec writes a non-finite loss as null; JSON has no such number.
-    if problem := _post(url, msgspec.json.encode({"text": in_a_sentence(info), **facts(info)})):
-        _log(f"the webhook at {host_of(url)} rejected the notice: {problem}")
 
 
 def _post(url: str, body: bytes) -> str:

@@ -1,7 +1,8 @@
-"""Why ranks ended, in words, which of several failures came first, and whether the kernel had a hand in it.
+"""Finds out why ranks ended: which of several failures came first, and what a rank, or the kernel, says of it.
 
-SIGKILL looks the same whoever sent it, but the kernel counts its OOM kills: per control group (`oom_kill` in
-memory.events, or memory.oom_control in cgroups v1), and for the whole machine in /proc/vmstat.
+A built-in trainer's rank reports its exception; a script's is read from the end of its logs. SIGKILL looks the same
+whoever sent it, but the kernel counts its OOM kills: per control group (`oom_kill` in memory.events, or
+memory.oom_control in cgroups v1), and for the whole machine in /proc/vmstat.
 """
 
 from __future__ import annotations

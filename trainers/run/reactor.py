@@ -1,6 +1,6 @@
 """What a supervisor, and a node's agent, wait for: readable descriptors, and requests to the run.
 
-Requests come by files in the run's about, by signals, by the removal of its directory.
+Requests come by files in the run's directory, by signals, and by the removal of that directory.
 """
 
 from __future__ import annotations

@@ -247,13 +247,10 @@ class RowBatch:
         rows, self._rows = self._rows, []
         window = self._budget.window(len(rows), now) if rows else 1
         for _, group in groupby(rows, lambda row: (row.values.keys(), row.time and int(row.time))):
-            some = list(group)
-            for event in pack_rows(self._rank, [row.step for row in some], _columns(some), window):
-                yield event if some[-1].time is None else replace(event, time=some[-1].time)
-
-
-def _columns(rows: Sequence[Row]) -> dict[str, list[float]]:
-    return {name: [row.values[name] for row in rows] for name in rows[0].values}
+            alike = list(group)
+            columns = {name: [row.values[name] for row in alike] for name in alike[0].values}
+            for event in pack_rows(self._rank, [row.step for row in alike], columns, window):
+                yield event if alike[-1].time is None else replace(event, time=alike[-1].time)
 
 
 def _number(text: str) -> float | None:

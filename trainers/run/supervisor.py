@@ -6,9 +6,9 @@ Given a checkpoint's name, the run resumes from it in a further attempt, under t
 on as an open descriptor; notes say what was wrong with newer checkpoints. The name is "" for a script, which saves its
 own.
 
-A script's ranks report over a socket (`listener`). If its plan has no processes, somebody else starts them: the
-supervisor then only records those that connect, and ends when they have ended. Are they on several nodes, the agents of
-the others may join at any time.
+A script's ranks report over a socket (`local_node.Reporters`). If its plan has no processes, somebody else starts them:
+the supervisor then only records those that connect, and ends when they have ended. If they are on several nodes, the
+agents of the others may join at any time.
 
 A single thread waits for whichever comes first: a message, the end of a process, a command, a deadline. No reader of
 the run, and no rank, can block it. It ends once all ranks have ended; the journal's last event says how.

@@ -1,7 +1,8 @@
 """Reports ranks that make no progress: a hang, with the stacks of all ranks, or a process stopped by a signal.
 
 Each rank reports its step once a second (`wire.Heartbeat`), from a thread that neither training nor a device can block.
-Ranks wait for each other in collectives, so one that is stuck blocks all others, one step behind them.
+Ranks wait for each other in collectives, so one that is stuck blocks all others, one step behind them. Where all are at
+the same step, their stacks, or the collectives that they have begun, tell which one is elsewhere.
 """
 
 from __future__ import annotations
@@ -102,7 +103,6 @@ class Watchdog:
     def advance(self, now: float, live: Mapping[int, Rank]) -> None:
         if self._dump is not None and self._dump.is_complete(now):
             self._report_hang(self._dump)
-            self._dump = None
         if now - self._looked < LOOK_S:
             return
         self._looked = now
@@ -113,7 +113,6 @@ class Watchdog:
             if self._dump is not None:
                 # A rank made progress before all have written: an alert that ends must have begun.
                 self._report_hang(self._dump)
-                self._dump = None
             text = f"the run continues after {lasted:.0f} s without progress"
             self._emit(Alert(kind="hang", severity="info", rank=self._late, text=text, ended=True))
         if silent is not None:
@@ -123,6 +122,7 @@ class Watchdog:
             self._dump = StackDump(live, now)
 
     def _report_hang(self, dump: StackDump) -> None:
+        self._dump = None
         silent, progress_by_rank, behind = self._hang
         stacks = dump.read()
         for report in stacks:
@@ -288,7 +288,7 @@ def describe(
 
 
 class StackDump:
-    """Requests stacks from ranks, and collects them without waiting; `hear` gets those that an agent has read."""
+    """Requests stacks from ranks, and collects them without waiting; an agent's come by `on_stacks`."""
 
     def __init__(self, ranks: Mapping[int, Rank], now: float) -> None:
         self._pids = {number: rank.pid for number, rank in ranks.items()}

@@ -1,9 +1,8 @@
 """One rank's connection to the supervisor of its run, for scripts that report by `tuiapp.trainers.script.tracking`.
 
-The training thread appends to a backlog; a thread of this module turns values into numbers, joins steps into batches
-and sends them. If the supervisor is gone, what is reported is dropped.
-
-What is logged is sent as it was logged, up to `Budget.of_script`; beyond it neighbouring rows share an entry.
+The training thread appends to a backlog; a thread of this module turns values into numbers, joins steps into batches,
+sends them, and sums up the metrics for which the script asks that. If the supervisor is gone, what is reported is
+dropped. Values are sent as they were logged, up to `Budget.of_script`; beyond it neighbouring rows share an entry.
 """
 
 from __future__ import annotations
@@ -255,8 +254,7 @@ class Client:
                     alerts.append(Alert(kind="metric", rank=self.rank, text=text[:500]))
                 continue
             columns[encodable(name, MAX_NAME)] = column
-            if self.aggregates:
-                self.aggregates.add(name, column)
+            self.aggregates.add(name, column)
             if f"nan {name}" not in self._alerted and not all(map(isfinite, column)):
                 self._alerted.add(f"nan {name}")
                 step, value = next(entry for entry in zip(steps, column, strict=True) if not isfinite(entry[1]))
@@ -295,9 +293,6 @@ class Aggregates:
         self._before: dict[str, float] = {}
         """What they had come to in an earlier part of the run."""
         self._changed: dict[str, float] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._defined)
 
     def define(self, name: str, summary: str, goal: str = "") -> None:
         """Raises ValueError for a summary that is none of `HOW`, or several of them, separated by commas."""

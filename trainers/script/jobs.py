@@ -1,7 +1,9 @@
 """Which rank of which job this process is, and which run records that job.
 
 A job is what one launcher started: torchrun, a Slurm step, mpirun, or a script that spawns its ranks. All its ranks on
-one machine report to the same run, and those of several if their nodes meet (`meeting`). Two jobs never share one.
+one machine report to the same run, and so do those of several machines if their nodes meet (`begin_at_meeting`): in the
+runs directory that they share, the first writes its name into a note, and the others join it. Two jobs never share a
+run.
 """
 
 from __future__ import annotations

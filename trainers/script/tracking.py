@@ -646,8 +646,15 @@ def _begin(
         return Run(child=worker)
     from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
     from tuiapp.trainers.script.client import Client
-    from tuiapp.trainers.script.continuing import check_launched, given_id, keep_id
-    from tuiapp.trainers.script.jobs import StoppedError, find_job_rank, find_run, set_reports, suffix
+    from tuiapp.trainers.script.continuing import check_launched, choose, given_id, keep_id
+    from tuiapp.trainers.script.jobs import (
+        StoppedError,
+        begin_at_meeting,
+        find_job_rank,
+        find_run,
+        set_reports,
+        suffix,
+    )
 
     if _launch in _stopped:
         raise RuntimeError(f"{_launch}, the run that was launched, was stopped")
@@ -667,8 +674,6 @@ def _begin(
         from tuiapp.trainers.config.plan import read_plan
         from tuiapp.trainers.contract.events import LogLine
         from tuiapp.trainers.launch import record
-        from tuiapp.trainers.script.continuing import choose
-        from tuiapp.trainers.script.jobs import begin_at_meeting
         from tuiapp.trainers.state.status import last_attempt
 
         # A node that does not share the run's directory keeps a part of its own elsewhere.
@@ -676,12 +681,12 @@ def _begin(
             launched.path.parent if launched is not None and os.path.isfile(launched.config) else default_runs_dir()
         )
         runs_dir = Path(dir).absolute() if dir is not None else beside
-        further = launched, _begun
         other_nodes = job_rank.part[1] - 1 if job_rank.part else 0
 
         def begin(ranks: int, part: tuple[int, int] | None = None, other_nodes: int | None = None) -> RunDir:
+            earlier = choose(runs_dir, wanted)
             return record(
-                runs_dir, ranks, part, *further, named=bool(name), others=other_nodes, earlier=choose(runs_dir, wanted)
+                runs_dir, ranks, part, launched, _begun, named=bool(name), others=other_nodes, earlier=earlier
             )
 
         try:
