@@ -19,7 +19,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
     "flat" with the key that shows more.
     """
     scale, by = "logarithmic" if options.log else "linear", f"by {options.axis}"
-    words = {
+    texts = {
         "sight": [f"showing {100 * chart.share_in_sight:.3g} %"] if options.window else [],
         "axis": [by],
         "rows": _row_words(chart),
@@ -33,7 +33,7 @@ def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]
         "clipped": _clipped_words(chart, options),
         "flat": ["y: logarithmic shows more"] if chart.is_flat else [],
     }
-    return [word for name in names for word in words[name]]
+    return [text for name in names for text in texts[name]]
 
 
 def _row_words(chart: Chart) -> list[str]:
@@ -42,11 +42,10 @@ def _row_words(chart: Chart) -> list[str]:
     if heat is None or heat.is_whole:
         return []
     first, last = heat.rows[0].places[0], heat.rows[-1].places[-1]
-    some = last - first + 1 < len(heat.members)
     ends = f"{heat.called}s {heat.members[first].number}–{heat.members[last].number} of {len(heat.members)}"
     most = max(len(row.places) for row in heat.rows)
     joined = [f"{most} {heat.called}s a row: mean or culprit"] if most > 1 else []
-    return [*joined, *([ends] if some else [])]
+    return [*joined, *([ends] if last - first + 1 < len(heat.members) else [])]
 
 
 def _clipped_words(chart: Chart, options: ChartOptions) -> list[str]:

@@ -55,5 +55,5 @@ def epoch_facts(row: Epoch) -> dict[str, int | float | None]:
 def epoch_words(row: Epoch, epochs: int) -> str:
     """Describes a whole epoch in a line."""
     loss, took, rate = _loss(row), format_seconds(row.seconds), KNOWN[RATE].format(row.examples_per_second)
-    words = [f"epoch {row.number:,}/{epochs:,}", f"loss {loss}", f"{took}/epoch", f"{rate} examples/s"]
-    return join_words(words if row.seconds else words[:2])
+    parts = [f"epoch {row.number:,}/{epochs:,}", f"loss {loss}", f"{took}/epoch", f"{rate} examples/s"]
+    return join_words(parts if row.seconds else parts[:2])

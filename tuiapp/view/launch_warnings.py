@@ -17,7 +17,7 @@ LARGE_PART = 0.5  # share of the free memory above which data causes a warning
 def memory_warning(placed: RunConfig, machine: Machine, estimate: MemoryEstimate) -> str:
     """Explains why a placed configuration may not fit, with figures; "" if it fits."""
     if short := shortages(placed, machine, estimate):
-        least = min(short, key=lambda one: one.free_bytes)
+        least = min(short, key=lambda shortage: shortage.free_bytes)
         whose = (
             "per device"
             if placed.platform == "cuda"
@@ -42,12 +42,12 @@ def why_cpu(config: RunConfig, placed: RunConfig, machine: Machine) -> str:
 
 def unfilled(config: RunConfig, names: Iterable[str] | None = None) -> str:
     """Says which of a script's own values (all, or those with the names) stand in no argument; "" if all do."""
-    given = read_texts(config.values) if names is None else names
-    if not (rest := [name for name in given if name not in named_in_braces(config.arguments)]):
+    values = read_texts(config.values) if names is None else names
+    if not (unused := [name for name in values if name not in named_in_braces(config.arguments)]):
         return ""
-    braces = " ".join(f"{{{name}}}" for name in rest)
+    braces = " ".join(f"{{{name}}}" for name in unused)
     return sanitize(
-        f"no argument has {braces}: only tuiapp.init().config and {CONFIG_VARIABLE}{rest[0]} tell the script"
+        f"no argument has {braces}: only tuiapp.init().config and {CONFIG_VARIABLE}{unused[0]} tell the script"
     )
 
 
@@ -82,9 +82,9 @@ def users_of(gpu: Gpu) -> dict[str, str]:
     for process in gpu.processes or ():
         # No name: a user outside this container, or with hidden processes.
         users.setdefault(sanitize(process.user) or "others", []).append(process.memory_bytes)
-    words = {}
+    texts = {}
     for user, held in users.items():
         count = "1 process" if len(held) == 1 else f"{len(held)} processes"
-        known = [memory for memory in held if memory is not None]
-        words[user] = f"{count} {format_bytes(sum(known))}" if known else count
-    return words
+        sizes = [memory for memory in held if memory is not None]
+        texts[user] = f"{count} {format_bytes(sum(sizes))}" if sizes else count
+    return texts

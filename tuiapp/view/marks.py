@@ -59,4 +59,4 @@ class Places:
         free = (place for place in count() if place not in taken)
         self._of = {run: next(free) if place is None else place for run, place in kept.items()}
         is_band = len(kept) > len(LETTERS)
-        return {run: BAND if is_band else self._of[one] for run, one in of_runs.items()}
+        return {run: BAND if is_band else self._of[holder] for run, holder in of_runs.items()}

@@ -21,7 +21,7 @@ def notification(kind: str, title: str, text: str, environment: Mapping[str, str
     terminal = environment.get("TERM", "")
     if terminal in ("", "dumb", "linux"):
         return ""
-    title, text = (sanitize(words, MAX_CHARACTERS).replace(";", ",") for words in (title, text))
+    title, text = (sanitize(part, MAX_CHARACTERS).replace(";", ",") for part in (title, text))
     if kind == "osc9":
         # ConEmu and Windows Terminal read "9;" and a digit as other commands: a title comes first.
         sequence = f"\x1b]9;{title}: {text}\x07"
@@ -29,11 +29,9 @@ def notification(kind: str, title: str, text: str, environment: Mapping[str, str
         sequence = f"\x1b]777;notify;{title};{text}\x07"
     else:
         return ""
-    return _through_tmux(sequence) if environment.get("TMUX") else sequence
-
-
-def _through_tmux(sequence: str) -> str:
-    """Wraps a sequence for tmux, which passes it on where `allow-passthrough` is on."""
+    if not environment.get("TMUX"):
+        return sequence
+    # Wrapped, tmux passes it on where `allow-passthrough` is on.
     doubled = sequence.replace("\x1b", "\x1b\x1b")
     return f"\x1bPtmux;{doubled}\x1b\\"
 

@@ -26,55 +26,60 @@ class Confusion(NamedTuple):
     predicted: str
     examples: int
     share: float
-    """The share of the class's examples."""
+    """Share of the class's examples."""
 
 
-def class_name(found: Predictions, label: int) -> str:
+def class_name(predictions: Predictions, label: int) -> str:
     """Returns the name of a class, or its number."""
-    return sanitize(found.names[label], 40) if 0 <= label < len(found.names) else str(label)
+    return sanitize(predictions.names[label], 40) if 0 <= label < len(predictions.names) else str(label)
 
 
-def is_matrix(found: Predictions) -> bool:
+def is_matrix(predictions: Predictions) -> bool:
     """Whether `counts` has a column for each class."""
-    return all(len(row) == len(found.counts) for row in found.counts)
+    return all(len(row) == len(predictions.counts) for row in predictions.counts)
 
 
-def by_class(found: Predictions) -> list[ClassAccuracy]:
+def by_class(predictions: Predictions) -> list[ClassAccuracy]:
     """Returns the accuracies of the classes, in their order."""
-    matrix = is_matrix(found)
+    matrix = is_matrix(predictions)
     return [
-        ClassAccuracy(class_name(found, label), sum(row), row[label if matrix else 0] if row else 0)
-        for label, row in enumerate(found.counts)
+        ClassAccuracy(class_name(predictions, label), sum(row), row[label if matrix else 0] if row else 0)
+        for label, row in enumerate(predictions.counts)
     ]
 
 
-def confusions(found: Predictions) -> list[Confusion]:
-    """Pairs of classes that were taken for each other, the most frequent first; none without a matrix."""
-    if not is_matrix(found):
+def confusions(predictions: Predictions) -> list[Confusion]:
+    """Returns pairs of classes that were taken for each other, the most frequent first; none without a matrix."""
+    if not is_matrix(predictions):
         return []
     pairs = [
-        Confusion(class_name(found, label), class_name(found, index), count, count / sum(row))
-        for label, row in enumerate(found.counts)
+        Confusion(class_name(predictions, label), class_name(predictions, index), count, count / sum(row))
+        for label, row in enumerate(predictions.counts)
         for index, count in enumerate(row)
         if index != label and count > 0
     ]
     return sorted(pairs, key=lambda pair: -pair.examples)
 
 
-def predictions_facts(found: Predictions | None) -> dict[str, object] | None:
-    """Returns them ready for JSON; None before the first evaluation."""
-    if found is None:
+def predictions_facts(predictions: Predictions | None) -> dict[str, object] | None:
+    """Returns predictions ready for JSON; None before the first evaluation."""
+    if predictions is None:
         return None
     return {
-        "step": found.step,
+        "step": predictions.step,
         "classes": [
-            {"label": label, "name": one.name, "examples": one.examples, "accuracy": one.accuracy}
-            for label, one in enumerate(by_class(found))
+            {"label": label, "name": of_class.name, "examples": of_class.examples, "accuracy": of_class.accuracy}
+            for label, of_class in enumerate(by_class(predictions))
         ],
-        "confusion": found.counts if is_matrix(found) else None,
+        "confusion": predictions.counts if is_matrix(predictions) else None,
         "worst": [
-            {"example": one.number, "label": one.label, "predicted": one.predicted, "loss": one.loss}
-            for one in found.worst
+            {
+                "example": example.number,
+                "label": example.label,
+                "predicted": example.predicted,
+                "loss": example.loss,
+            }
+            for example in predictions.worst
         ],
-        "samples": found.samples,
+        "samples": predictions.samples,
     }

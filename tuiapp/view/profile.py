@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgspec
 
@@ -17,29 +17,28 @@ GLYPHS = {KERNELS: "█", COMMUNICATION: "▓", COPIES: "▒", DATA: "░", HOST
 TITLES = {KERNELS: "kernels", COMMUNICATION: "comm.", COPIES: "copies", DATA: "data", HOST: "host"}
 
 LEAST_BAR, MOST_BAR = 10, 60
-"""Cells."""
+"""Cells of a rank's bar."""
 
 
 def latest(profiles: Mapping[int, Profile]) -> list[Profile]:
-    """Returns those of the steps that were profiled last, by rank."""
+    """Returns the profiles of the steps that were profiled last, in the order of ranks."""
     last = max((profile.time for profile in profiles.values()), default=0.0)
     first = next((profile.step for profile in profiles.values() if profile.time == last), 0)
-    return [one for _, one in sorted(profiles.items()) if one.step == first]
+    return [profile for _, profile in sorted(profiles.items()) if profile.step == first]
 
 
 def heading(profiles: Sequence[Profile]) -> str:
     """Returns which steps these are, and what they took."""
-    one = profiles[0]
-    last = one.step + one.steps - 1
-    steps = f"steps {one.step:,} to {last:,}" if one.steps > 1 else f"step {one.step:,}"
-    return join_words([steps, f"{format_seconds(one.seconds / one.steps)} a step, with the profiler's own cost"])
+    first, count = profiles[0].step, profiles[0].steps
+    steps = f"steps {first:,} to {first + count - 1:,}" if count > 1 else f"step {first:,}"
+    return join_words([steps, f"{format_seconds(profiles[0].seconds / count)} a step, with the profiler's own cost"])
 
 
 def rank_lines(profiles: Sequence[Profile], width: int) -> list[str]:
     """Returns a table of the ranks, each with a bar, in at most so many cells."""
-    columns: list[Column[Profile]] = [Column("rank", 4, lambda one: str(one.rank)), *map(_share, GLYPHS)]
+    columns: list[Column[Profile]] = [Column("rank", 4, lambda profile: str(profile.rank)), *map(_share, GLYPHS)]
     if any(profile.peak_bytes for profile in profiles):
-        columns.append(Column("memory", 9, lambda one: format_bytes(one.peak_bytes)))
+        columns.append(Column("memory", 9, lambda profile: format_bytes(profile.peak_bytes)))
     lines = plain_table(columns, profiles, width)
     widest = max(map(len, lines))
     cells = min(MOST_BAR, width - widest - 2)
@@ -50,15 +49,18 @@ def rank_lines(profiles: Sequence[Profile], width: int) -> list[str]:
 
 
 def _share(kind: str) -> Column[Profile]:
-    return Column(TITLES[kind], 7, lambda one: format_percent(one.spent.get(kind, 0.0) / max(one.seconds, 1e-9)))
+    return Column(TITLES[kind], 7, lambda profile: format_percent(_part_of(profile, kind)))
 
 
-def _bar(one: Profile, cells: int) -> str:
-    ends, reached = [0], 0.0
-    for kind in GLYPHS:
-        reached += one.spent.get(kind, 0.0) / max(one.seconds, 1e-9)
-        ends.append(min(cells, round(cells * reached)))
+def _bar(profile: Profile, cells: int) -> str:
+    reached = accumulate(_part_of(profile, kind) for kind in GLYPHS)
+    ends = [0, *(min(cells, round(cells * part)) for part in reached)]
     return "".join(glyph * (end - start) for glyph, (start, end) in zip(GLYPHS.values(), pairwise(ends), strict=True))
+
+
+def _part_of(profile: Profile, kind: str) -> float:
+    """Returns the part of the steps' time that a kind of work took."""
+    return profile.spent.get(kind, 0.0) / max(profile.seconds, 1e-9)
 
 
 def memory_lines(profiles: Sequence[Profile]) -> Iterator[str]:
@@ -85,39 +87,39 @@ def legend() -> str:
     return "  ".join(f"{glyph} {kind}" for kind, glyph in GLYPHS.items())
 
 
-def operation_lines(one: Profile, width: int) -> list[str]:
+def operation_lines(profile: Profile, width: int) -> list[str]:
     """Returns a table of what took most of a rank's time, each for one step."""
-    seconds = max(one.seconds, 1e-9)
+    seconds = max(profile.seconds, 1e-9)
     columns: list[Column[Operation]] = [
-        Column("time", 9, lambda found: format_seconds(found.seconds / one.steps)),
-        Column("share", 7, lambda found: format_percent(found.seconds / seconds, 1)),
-        Column("calls", 7, lambda found: f"{found.calls / one.steps:,.4g}"),
-        Column("", 10, lambda found: sanitize(found.name), left=True, most=max(10, width - 29)),
+        Column("time", 9, lambda operation: format_seconds(operation.seconds / profile.steps)),
+        Column("share", 7, lambda operation: format_percent(operation.seconds / seconds, 1)),
+        Column("calls", 7, lambda operation: f"{operation.calls / profile.steps:,.4g}"),
+        Column("", 10, lambda operation: sanitize(operation.name), left=True, most=max(10, width - 29)),
     ]
-    return plain_table(columns, one.largest, width)
+    return plain_table(columns, profile.largest, width)
 
 
-def trace_lines(one: Profile) -> list[str]:
+def trace_lines(profile: Profile) -> list[str]:
     """Returns where a rank's trace is, and what opens it."""
-    if not one.trace:
+    if not profile.trace:
         return ["trace: this rank wrote none"]
-    where = f"trace{f' on node {one.node}' if one.node else ''}: {sanitize(one.trace)}"
+    where = f"trace{f' on node {profile.node}' if profile.node else ''}: {sanitize(profile.trace)}"
     return [where, "Open it at ui.perfetto.dev."]
 
 
 def lines(profiles: Sequence[Profile], width: int, rank: int | None = None) -> Iterator[str]:
-    """Yields all of it: of the operations those of one rank, by default the first."""
+    """Yields all lines of a profile: of the operations those of one rank, by default the first."""
     chosen = next((profile for profile in profiles if profile.rank == rank), profiles[0])
     yield from (heading(profiles), "", *rank_lines(profiles, width), "", legend(), "")
-    if told := list(memory_lines(profiles)):
-        yield from (*told, "")
+    if memory := list(memory_lines(profiles)):
+        yield from (*memory, "")
     yield f"Largest operations of rank {chosen.rank}, per step"
     yield from (*operation_lines(chosen, width), "")
     yield from trace_lines(chosen)
 
 
 def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:
-    """Returns the same as plain values."""
+    """Returns all that a profile has, as plain values."""
     return [
         {
             "rank": profile.rank,
@@ -126,7 +128,8 @@ def facts(profiles: Sequence[Profile]) -> list[dict[str, object]]:
             "seconds": profile.seconds,
             "spent": profile.spent,
             "largest": [
-                {"name": found.name, "seconds": found.seconds, "calls": found.calls} for found in profile.largest
+                {"name": operation.name, "seconds": operation.seconds, "calls": operation.calls}
+                for operation in profile.largest
             ],
             "peak_bytes": profile.peak_bytes,
             "process_peak_bytes": profile.process_peak_bytes,

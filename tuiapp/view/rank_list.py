@@ -24,7 +24,7 @@ from tuiapp.trainers.state.text import (
     format_rate,
     format_seconds,
 )
-from tuiapp.view.devices.drawing import Line, Span, axis, beside, cores, graph, labelled, line, network, samples_across
+from tuiapp.view.devices.drawing import Line, Span, axis, cores, graph, labelled, line, network, samples_across, tiled
 from tuiapp.view.devices.view import GpuView, device_places, letter_span
 from tuiapp.view.heat import LABEL_CELLS, LEAST_MEMBERS, Member, heat_lines, heat_of, in_cells
 from tuiapp.view.table import Column, in_order, or_missing
@@ -32,12 +32,12 @@ from tuiapp.view.table import Column, in_order, or_missing
 SortKey: TypeAlias = Literal["rank", "behind", "skew", "last report", "loss"]
 
 SORT_KEYS: tuple[SortKey, ...] = ("rank", "behind", "skew", "last report", "loss")
-"""In the order of the sort key; all but the first have the worst on top."""
+"""Columns that ranks are sorted by, in the order of the sort key; all but the first have the worst on top."""
 
 
 @dataclass(slots=True)
 class RankRow:
-    """A rank beside the others; or a node, with the figures of its worst rank or of its host."""
+    """A row is a rank beside the others; or a node, with the figures of its worst rank or of its host."""
 
     rank: RankState
     label: str  # its number; of a node whether it is unfolded, its number, and those of its ranks
@@ -65,8 +65,8 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
     stall, reading = state.stall, state.reading is not None
     still = Pace() if stall is not None or reading else None
     paces = {rank.rank: (still or rank.pace).seconds_per_step for rank in state.ranks.values()}
-    known = [pace for pace in paces.values() if pace is not None]
-    middle = median(known) if known else 0.0
+    moving = [pace for pace in paces.values() if pace is not None]
+    middle = median(moving) if moving else 0.0
     newest = max(rank.last_time for rank in state.ranks.values()) if len(state.ranks) > 1 else None
     places, has_loss = device_places(state), LOSS in state.curves.names
     rows = []
@@ -91,7 +91,7 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
             memory_bytes=rank.process.rss_bytes if rank.process else None,
         )
         rows.append(row)
-    column = next(one for one in RANK_COLUMNS if one.title == sort)
+    column = next(column for column in RANK_COLUMNS if column.title == sort)
     if column.key:
         return in_order(rows, column)
     # Of many rows the first ones are in sight.
@@ -101,13 +101,13 @@ def rank_rows(state: RunState, now: float, sort: SortKey = "rank") -> list[RankR
 
 def rank_members(state: RunState, ranks: Sequence[int], chosen: int | None = None) -> list[Member]:
     """Returns ranks as rows of a heat map: those stand out that do so in the list of ranks."""
-    found, places = _culprits(state), device_places(state)
+    culprits, places = _culprits(state), device_places(state)
     return [
         Member(
             f"{rank} {letter(places[rank])}" if rank in places else str(rank),
             rank,
             state.node_of(rank) if state.nodes else None,
-            found.get(rank),
+            culprits.get(rank),
             rank == chosen,
         )
         for rank in ranks
@@ -116,12 +116,12 @@ def rank_members(state: RunState, ranks: Sequence[int], chosen: int | None = Non
 
 def gpu_members(state: RunState, views: Sequence[GpuView], chosen: int | None = None) -> list[Member]:
     """Returns GPUs as rows of a heat map: one stands out as its rank does, or by its own condition."""
-    found, several = _culprits(state), len({view.gpu.sample.node for view in views}) > 1
+    culprits, several = _culprits(state), len({view.gpu.sample.node for view in views}) > 1
     members = []
     for view in views:
         sample, ranks = view.gpu.sample, [rank.rank for rank in view.ranks]
-        own = view.condition if view.condition is not None and view.condition.stands_out else None
-        condition = next((found[rank] for rank in ranks if rank in found), own)
+        of_gpu = view.condition if view.condition is not None and view.condition.stands_out else None
+        condition = next((culprits[rank] for rank in ranks if rank in culprits), of_gpu)
         label = f"n{sample.node} {sample.index}" if several else f"{view.mark.text} {sample.index}"
         members.append(Member(label, sample.index, sample.node if several else None, condition, chosen in ranks))
     return members
@@ -160,7 +160,7 @@ def node_rows(state: RunState, rows: Sequence[RankRow], unfolded: Container[int]
     groups: dict[int, list[RankRow]] = {}
     for row in rows:
         groups.setdefault(state.node_of(row.rank.rank), []).append(row)
-    found, digits = [], len(str(len(state.nodes) - 1))
+    listed, digits = [], len(str(len(state.nodes) - 1))
     for number, group in groups.items():
         node, worst = state.nodes[number], max(group, key=_badness)
         condition, sample = _on_node(state, number, worst.condition), node.sample
@@ -179,8 +179,8 @@ def node_rows(state: RunState, rows: Sequence[RankRow], unfolded: Container[int]
             network=network(sample),
             rows=group,
         )
-        found.append(row)
-    return found
+        listed.append(row)
+    return listed
 
 
 def _badness(row: RankRow) -> tuple[int, float, int, int]:
@@ -266,14 +266,14 @@ NODE_COLUMNS = _ranked(
     ),
     *("cores", "memory"),
 )
-"""Where ranks are grouped by node."""
+"""Columns where ranks are grouped by node."""
 
 
 def columns_of(state: RunState, ranks: Sequence[RankRow], sort: SortKey) -> list[Column[RankRow]]:
     """Returns the columns for which some rank has data, before the first step all; the one sorted by stays longest."""
     columns = NODE_COLUMNS if state.nodes else RANK_COLUMNS
-    known = [column for column in columns if not state.step or any(map(column.known, ranks))]
-    return [replace(one, rank=0) if one.title == sort else one for one in known]
+    shown = [column for column in columns if not state.step or any(map(column.known, ranks))]
+    return [replace(column, rank=0) if column.title == sort else column for column in shown]
 
 
 GAP = 3  # cells between two graphs
@@ -304,12 +304,12 @@ def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] |
     apart = min(samples, state.step)
     curves = {rank: state.curves[rank, STEP_TIME].reduce(apart, 1, state.step).mean for rank in ranks}
     wide = {
-        rank: [float(curve[place * apart // samples]) for place in range(samples)] for rank, curve in curves.items()
+        rank: [float(curve[index * apart // samples]) for index in range(samples)] for rank, curve in curves.items()
     }
-    values = {rank: [None if math.isnan(one) else one for one in curve] for rank, curve in wide.items()}
-    known = sorted(one for curve in values.values() for one in curve if one is not None)
+    values = {rank: [None if math.isnan(value) else value for value in curve] for rank, curve in wide.items()}
+    times = sorted(value for curve in values.values() for value in curve if value is not None)
     # The first steps may take a hundred times as long: they are cut.
-    top = 1.1 * known[len(known) * MOST_PERCENT // 100] if known else 0.0
+    top = 1.1 * times[len(times) * MOST_PERCENT // 100] if times else 0.0
     places = device_places(state)
     labels = axis(rows, f"{format_seconds(top):>{cells - room - 1}}")
 
@@ -322,11 +322,7 @@ def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] |
         drawn = graph(values[rank], room, rows, top)
         return [title, *labelled(labels, drawn, place if place is not None else "info")]
 
-    lines: list[Line] = []
-    for first in range(0, len(ranks), across):
-        blocks = [block(rank) for rank in ranks[first : first + across]]
-        lines += [beside(row, cells, GAP) for row in zip(*blocks, strict=True)]
-    return lines
+    return [row for tiles in tiled(list(map(block, ranks)), across, cells, GAP) for row in tiles]
 
 
 def _step_times(state: RunState, ranks: Sequence[int], width: int, height: int) -> list[Line]:
@@ -334,11 +330,11 @@ def _step_times(state: RunState, ranks: Sequence[int], width: int, height: int) 
     if height <= LEAST_ROWS or room < 1 or state.step < 1:
         return []
     reduced = [state.curves[rank, STEP_TIME].reduce(2 * room, 1, state.step) for rank in ranks]
-    values = in_cells(np.stack([each.mean for each in reduced]), np.stack([each.gaps for each in reduced]))
-    known = np.sort(values[np.isfinite(values)])
-    if not len(known):
+    values = in_cells(np.stack([curve.mean for curve in reduced]), np.stack([curve.gaps for curve in reduced]))
+    times = np.sort(values[np.isfinite(values)])
+    if not len(times):
         return []
-    top = float(known[len(known) * MOST_PERCENT // 100])
-    low = min(float(known[0]), (1 - SLOW_SKEW) * top)
+    top = float(times[len(times) * MOST_PERCENT // 100])
+    low = min(float(times[0]), (1 - SLOW_SKEW) * top)
     heat = heat_of(rank_members(state, ranks), values, height - 1, format=format_seconds)
     return heat_lines("step time", heat, (low, top), min(MOST_HIGH, (height - 1) // len(heat.rows)))

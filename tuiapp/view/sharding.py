@@ -26,24 +26,24 @@ def split_words(array: ArrayState) -> str:
     if set(sizes) == {1} and len(array.shape) > dimension + 1:
         # A leading axis of devices.
         sizes = [array.shape[dimension + 1]] * len(blocks)
-    each = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
+    part = str(sizes[0]) if len(set(sizes)) == 1 else f"{min(sizes)} to {max(sizes)}"
     copies = f", each on {copies_words(array)} devices" if array.layout == "split and replicated" else ""
     if len(set(sizes)) > 1 and len(sizes) <= MOST_SIZES:
         return f"{array.name} {sum(sizes)} = {' + '.join(map(str, sizes))}{copies}"
-    return f"{array.name} {sum(sizes)} = {len(sizes)} × {each}{copies}"
+    return f"{array.name} {sum(sizes)} = {len(sizes)} × {part}{copies}"
 
 
 def held_words(state: RunState) -> list[str]:
     """Returns what a device holds of the training state that is split, and what a replica would take."""
     if not state.held:
         return []
-    sums = sorted(sum(one.held.values()) for one in state.held.values())
-    of_all = next(iter(state.held.values()))
-    names = [sanitize(kind, 20) for kind in of_all.held]
+    most = max(sum(device.held.values()) for device in state.held.values())
+    first = next(iter(state.held.values()))
+    names = [sanitize(kind, 20) for kind in first.held]
     kinds = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
     return [
-        f"{kinds} {format_bytes(sums[-1])} a device",
-        f"replicated it would be {format_bytes(sum(of_all.whole.values()))}",
+        f"{kinds} {format_bytes(most)} a device",
+        f"replicated it would be {format_bytes(sum(first.whole.values()))}",
     ]
 
 
@@ -53,7 +53,7 @@ def split_weights(state: RunState) -> list[ArrayState]:
 
 
 def only_listed(state: RunState) -> set[str]:
-    """Returns the names of those without a picture: all but the first."""
+    """Returns the names of the split weights without a picture: all but the first."""
     return {weight.name for weight in split_weights(state)[1:]}
 
 
@@ -66,11 +66,11 @@ def part_words(array: ArrayState, letters: dict[Device, str]) -> list[str]:
         return [f"{how}: {because}", because, how] if because else [how]
     (dimension,) = split
     blocks = array.blocks()
-    each = [
+    parts = [
         f"{' '.join(letters[device] for device in devices)} {range_words(block[dimension])}"
         for block, devices in blocks.items()
     ]
-    return [f"axis {dimension}: {', '.join(each)}", ", ".join(each), f"axis {dimension} in {len(blocks)}"]
+    return [f"axis {dimension}: {', '.join(parts)}", ", ".join(parts), f"axis {dimension} in {len(blocks)}"]
 
 
 def held_of_each_kind(held: dict[str, int]) -> str:
@@ -80,7 +80,7 @@ def held_of_each_kind(held: dict[str, int]) -> str:
 
 
 def layout_words(array: ArrayState) -> str:
-    """Returns on how many devices it lies, and in how many parts."""
+    """Returns on how many devices an array lies, and in how many parts."""
     return {
         "single": "on one device",
         "replicated": f"replicated ×{len(array.devices)}",
@@ -89,17 +89,16 @@ def layout_words(array: ArrayState) -> str:
     }[array.layout]
 
 
-def with_spec(words: list[str], array: ArrayState, width: int) -> str:
+def with_spec(texts: list[str], array: ArrayState, width: int) -> str:
     """Adds over which axes of the mesh its dimensions are split, and the mesh, as far as there is room."""
     split = [f"dimension {number} over {sanitize(axis, 20)}" for number, axis in enumerate(array.spec) if axis]
     counts = " × ".join(f"{sanitize(axis, 20)}={count}" for axis, count in array.mesh.items())
     mesh = f"mesh {counts}" if counts else ""
-    texts = [join_words([*words, *split, mesh]), join_words([*words, *split]), join_words(words)]
-    return fit_first(texts, width)
+    return fit_first(list(map(join_words, ([*texts, *split, mesh], [*texts, *split], texts))), width)
 
 
 def bytes_words(array: ArrayState) -> str:
-    """Bytes of it per device, as text."""
+    """Formats how many bytes of an array a device has."""
     sizes = sorted({sum(shard.bytes for shard in shards) for shards in array.shards.values()})
     if len(sizes) > 1:
         return f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
@@ -107,7 +106,7 @@ def bytes_words(array: ArrayState) -> str:
 
 
 def copies_words(array: ArrayState) -> str:
-    """How many devices hold the same part: "2", or "1 to 3"."""
+    """Formats how many devices hold the same part: "2", or "1 to 3"."""
     counts = sorted({len(devices) for devices in array.blocks().values()})
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
@@ -128,5 +127,5 @@ def range_words(pair: tuple[int, int]) -> str:
 
 
 def fit_first(texts: list[str], width: int) -> str:
-    """Returns the first that fits, or the last."""
+    """Returns the first text that fits, or the last one."""
     return next((text for text in texts if cell_len(text) <= width), texts[-1])

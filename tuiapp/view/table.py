@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from tuiapp.trainers.state.text import MISSING, fit
@@ -39,7 +40,7 @@ class Figure(Generic[Row]):
 class Column(Generic[Row]):
     title: str
     width: int
-    """In cells."""
+    """Cells of the column."""
     cell: Callable[[Row], str]
     rank: int = 0
     """Priority of the column: where not all fit, those with the lowest ranks are kept."""
@@ -79,14 +80,14 @@ class Column(Generic[Row]):
 def fitting(columns: Iterable[Column[T]], width: int, rows: Sequence[T] = ()) -> list[Column[T]]:
     """Returns the columns that fit into `width` cells, those with a greatest width as wide as the rows' cells."""
     kept, used = dict[int, Column[T]](), 0
-    for place, column in sorted(enumerate(columns), key=lambda one: one[1].rank):
+    for index, column in sorted(enumerate(columns), key=lambda numbered: numbered[1].rank):
         # All its cells may be needed for that: not done for a column that comes too late.
         fitted = sized(column, rows)
         if used + fitted.width > width:
             break
         used += fitted.width + GAP_CELLS
-        kept[place] = fitted
-    return [kept[place] for place in sorted(kept)]
+        kept[index] = fitted
+    return [kept[index] for index in sorted(kept)]
 
 
 def sized(column: Column[T], rows: Iterable[T]) -> Column[T]:
@@ -107,12 +108,12 @@ def in_order(rows: Iterable[T], column: Column[T], *, reverse: bool = False) -> 
     """Sorts rows by a column (stable), those without a value last."""
     assert column.key is not None
     keys = [(column.key(row), row) for row in rows]
-    known = sorted((one for one in keys if one[0] is not None), key=lambda one: one[0], reverse=column.falls != reverse)
-    return [row for _, row in known] + [row for key, row in keys if key is None]
+    valued = sorted((pair for pair in keys if pair[0] is not None), key=itemgetter(0), reverse=column.falls != reverse)
+    return [row for _, row in valued] + [row for key, row in keys if key is None]
 
 
 def plain_table(columns: Iterable[Column[T]], rows: Sequence[T], width: int = sys.maxsize) -> list[str]:
     """Returns a heading and a line per row, of as many of the columns as fit, without blanks at the end."""
     kept = fitting(columns, width, rows)
-    lines = [[one.align(one.title) for one in kept], *([one.draw(row) for one in kept] for row in rows)]
+    lines = [[column.align(column.title) for column in kept], *([column.draw(row) for column in kept] for row in rows)]
     return [GAP.join(line).rstrip() for line in lines]

@@ -35,7 +35,7 @@ def test_strangers_are_told() -> None:
     views = gpu_views(fold(d.in_trouble(8)))
     (told,) = foreign_processes(views, 120)
     assert plain(told).rstrip() == "! GPU 6 · pid 771 · grace · python3 · 9.50 GiB"
-    assert [len(view.foreign_processes) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
+    assert [len(view.gpu.foreign_processes) for view in views] == [0, 0, 0, 0, 0, 0, 1, 0]
 
 
 def test_host_rows_drop_what_matters_least() -> None:

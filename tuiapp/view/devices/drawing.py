@@ -11,7 +11,7 @@ from tuiapp.trainers.state.text import MISSING, bar, format_bytes
 
 NOT_AVAILABLE = "n/a"
 SYSTEM_MEMORY = "the system's memory"
-"""What a GPU has that has none of its own."""
+"""What is said of a GPU that has no memory of its own."""
 
 _SCALES = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
 
@@ -103,10 +103,10 @@ def flops(per_second: float | None) -> str:
 
 
 def _scaled(value: float, prefixes: str) -> str:
-    place = 0
-    while abs(value) >= 999.5 and place < len(prefixes) - 1:
-        value, place = value / 1000, place + 1
-    return f"{_three_digits(value)} {prefixes[place].strip()}"
+    power = 0
+    while abs(value) >= 999.5 and power < len(prefixes) - 1:
+        value, power = value / 1000, power + 1
+    return f"{_three_digits(value)} {prefixes[power].strip()}"
 
 
 def _three_digits(value: float) -> str:
@@ -114,7 +114,7 @@ def _three_digits(value: float) -> str:
 
 
 class Shade(NamedTuple):
-    """A colour of heat maps."""
+    """A shade is a colour of heat maps."""
 
     level: int
 
@@ -170,12 +170,18 @@ def join_fitting(words: Iterable[str], width: int, between: str = " · ") -> str
 
 def stacked(sections: Iterable[list[Line]]) -> list[Line]:
     """Joins the sections that are not empty, with an empty line between two of them."""
-    return [one for section in sections if section for one in ([], *section)][1:]
+    return [row for section in sections if section for row in ([], *section)][1:]
 
 
-def beside(row: Iterable[Line], cells: int, gap: int) -> Line:
+def beside(lines: Iterable[Line], cells: int, gap: int) -> Line:
     """Joins lines side by side, each in so many cells."""
-    return [span for one in row for span in (*pad(one, cells), Span(" " * gap))][:-1]
+    return [span for part in lines for span in (*pad(part, cells), Span(" " * gap))][:-1]
+
+
+def tiled(blocks: Sequence[Sequence[Line]], across: int, cells: int, gap: int) -> list[list[Line]]:
+    """Returns rows of `across` blocks side by side, each in so many cells; those of a row are equally high."""
+    rows = [blocks[first : first + across] for first in range(0, len(blocks), across)]
+    return [[beside(lines, cells, gap) for lines in zip(*row, strict=True)] for row in rows]
 
 
 def labelled(labels: Iterable[str], lines: Iterable[str], role: Role = "info") -> list[Line]:
@@ -217,11 +223,6 @@ def level(percent: float | None, high: float = HIGH_PERCENT, critical: float = F
     return "warning" if percent < critical else "error"
 
 
-def heat_level(percent: float | None) -> Level:
-    """Returns the level of a temperature as a share of that where throttling begins."""
-    return level(percent, HIGH_PERCENT, 100.0)
-
-
 def sign(of: Level) -> Span:
     """Returns "!" for high and "▲" for critical, in its colour; a blank where all is well."""
     return Span(_SIGNS[of], of)
@@ -241,9 +242,9 @@ def graph(values: Iterable[float | None], width: int, rows: int, top: float) -> 
     height. A value of 0 is a dot, a missing one a gap.
     """
     fits = samples_across(width)
-    each = 2 * width // fits if fits else 1
+    repeats = 2 * width // fits if fits else 1
     recent = list(values)[-fits:] if fits else []
-    dots = [max(value is not None, _dots(value, 4 * rows, top)) for value in recent for _ in range(each)]
+    dots = [max(value is not None, _dots(value, 4 * rows, top)) for value in recent for _ in range(repeats)]
     dots = [0] * (2 * width - len(dots)) + dots
     pairs = list(zip(dots[::2], dots[1::2], strict=True))
     return ["".join(_cell(left - base, right - base) for left, right in pairs) for base in range(4 * rows - 4, -1, -4)]

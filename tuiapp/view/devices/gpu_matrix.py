@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from tuiapp.trainers.config.gpu_choice import Use
@@ -20,7 +21,6 @@ from tuiapp.view.devices.drawing import (
     bar_span,
     celsius,
     graph,
-    heat_level,
     joules,
     level,
     line,
@@ -52,34 +52,24 @@ def gpu_matrix(views: Sequence[GpuView], width: int, graph_rows: int = 0) -> lis
     """
     if not views:
         return []
-    parts = parts_of(views, width)
-    each = -(-len(views) // parts)
-    cells = min(MOST_CELLS, (width - LABEL_CELLS) // each)
+    across = -(-len(views) // parts_of(views, width))
+    cells = min(MOST_CELLS, (width - LABEL_CELLS) // across)
     missing = [name for name, tell in _FIGURES if not any(tell(view.gpu.sample) for view in views)]
     lines: list[Line] = []
-    for first in range(0, len(views), each):
+    for first in range(0, len(views), across):
         if lines:
             lines.append([])
-        group = views[first : first + each]
-        for name, row in _rows(group, cells - 1, missing, graph_rows):
-            if name.endswith(AXIS) or any(_shows(cell) for cell in row):
-                told = [cell or [Span(NOT_AVAILABLE, "muted")] for cell in row] if name else row
-                spans = [span for cell in told for span in [*pad(cell, cells - 1), Span(" ")]]
+        for name, row in _rows(views[first : first + across], cells - 1, missing, graph_rows):
+            if name.endswith(AXIS) or any(span.track or span.text.strip() for cell in row for span in cell):
+                filled = [cell or [Span(NOT_AVAILABLE, "muted")] for cell in row] if name else row
+                spans = [span for cell in filled for span in [*pad(cell, cells - 1), Span(" ")]]
                 lines.append(pad(line(Span(name.ljust(LABEL_CELLS), "muted"), *spans), width))
     return [*lines, *_not_available(missing, width)]
 
 
-def _shows(cell: Cell) -> bool:
-    return any(span.track or span.text.strip() for span in cell)
-
-
 def parts_of(views: Sequence[GpuView], width: int) -> int:
     """Returns into how many pieces the table is split."""
-    return -(-len(views) // _at_once(width))
-
-
-def _at_once(width: int) -> int:
-    return max(1, (width - LABEL_CELLS) // LEAST_CELLS)
+    return -(-len(views) // max(1, (width - LABEL_CELLS) // LEAST_CELLS))
 
 
 def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_rows: int) -> list[Row]:
@@ -91,18 +81,17 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
     ]
     figures: list[Row] = []
     if any(view.gpu.sample.has_system_memory for view in views):
-        figures.append(("memory of", [_cell(_memory_owner(view.gpu.sample)) for view in views]))
-    if any(view.framework_bytes(lambda one: one.used_bytes) is not None for view in views):
+        owners = ["the system" if view.gpu.sample.has_system_memory else "the GPU" for view in views]
+        figures.append(("memory of", list(map(_cell, owners))))
+    if any(view.framework_bytes(lambda memory: memory.used_bytes) is not None for view in views):
         figures += [
             # Live arrays, and what is reserved from the driver, used or not.
-            ("framework", [_bytes(view.framework_bytes(lambda one: one.used_bytes)) for view in views]),
-            (" its peak", [_bytes(view.framework_bytes(lambda one: one.peak_bytes)) for view in views]),
-            (" reserved", [_bytes(view.framework_bytes(lambda one: one.reserved_bytes)) for view in views]),
+            ("framework", [_bytes(view.framework_bytes(lambda memory: memory.used_bytes)) for view in views]),
+            (" its peak", [_bytes(view.framework_bytes(lambda memory: memory.peak_bytes)) for view in views]),
+            (" reserved", [_bytes(view.framework_bytes(lambda memory: memory.reserved_bytes)) for view in views]),
         ]
-    told = [figure for figure in _FIGURES if figure[0] not in missing]
-    figures += [
-        (name, [_told(name, view.gpu.sample, tell) for view in views]) for name, tell in told if name not in _DRAWN
-    ]
+    plain = [figure for figure in _FIGURES if figure[0] not in (*missing, *_DRAWN)]
+    figures += [(name, [_figure_cell(name, view.gpu.sample, tell) for view in views]) for name, tell in plain]
     rows += _side_by_side(figures, room) if graph_rows else figures
     rows += _stacked("throttled by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
@@ -111,17 +100,17 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
 
 def _side_by_side(rows: Sequence[Row], room: int) -> list[Row]:
     """Joins rows of figures, as many as columns of `room` cells have room for."""
-    each = 1 + max(0, room - LEAST_CELLS) // (LABEL_CELLS + LEAST_CELLS)
+    across = 1 + max(0, room - LEAST_CELLS) // (LABEL_CELLS + LEAST_CELLS)
     joined: list[Row] = []
-    for first in range(0, len(rows), each):
-        (name, cells), *others = rows[first : first + each]
+    for first in range(0, len(rows), across):
+        (name, cells), *following = rows[first : first + across]
         joined.append((name, [[*cell] or [Span(NOT_AVAILABLE, "muted")] for cell in cells]))
-        for other, more in others:
-            for cell, told in zip(joined[-1][1], more, strict=True):
+        for label, figures in following:
+            for cell, figure in zip(joined[-1][1], figures, strict=True):
                 text = sum(len(span.text) for span in cell)
                 blanks = " " * (-text % (LABEL_CELLS + LEAST_CELLS) - LABEL_CELLS)
-                cell += [Span(blanks), Span(other.strip().ljust(LABEL_CELLS), "muted")]
-                cell += told or [Span(NOT_AVAILABLE, "muted")]
+                cell += [Span(blanks), Span(label.strip().ljust(LABEL_CELLS), "muted")]
+                cell += figure or [Span(NOT_AVAILABLE, "muted")]
     return joined
 
 
@@ -148,10 +137,6 @@ def _memory(sample: DeviceSample) -> str:
     if sample.memory_used_bytes is None and sample.memory_total_bytes is None:
         return ""
     return share(sample.memory_used_bytes, sample.memory_total_bytes)
-
-
-def _memory_owner(sample: DeviceSample) -> str:
-    return "the system" if sample.has_system_memory else "the GPU"
 
 
 def _count(value: int | None) -> str:
@@ -221,7 +206,7 @@ METERS = (
     _Meter(
         "temperature",
         lambda sample: _part(sample.temperature_c, sample.temperature_limit_c or HOT_C),
-        heat_level,
+        partial(level, critical=100.0),
         lambda gpu: gpu.temperature,
         lambda sample: sample.temperature_limit_c or HOT_C,
         "°C",
@@ -242,19 +227,18 @@ def _meter_rows(meter: _Meter, views: Sequence[GpuView], room: int, graph_rows: 
     for view in views:
         percent = meter.share(view.gpu.sample)
         severity = meter.level(percent)
-        told = _figure(view, tell(view.gpu.sample))
-        if told and severity != "good":
-            told += [Span(" "), sign(severity)]
+        cell = _figure(view, tell(view.gpu.sample))
+        if cell and severity != "good":
+            cell += [Span(" "), sign(severity)]
         bar = bar_span(percent, beside or room, severity)
-        texts.append([*pad(told, FIGURE_CELLS), bar] if told and beside else told)
+        texts.append([*pad(cell, FIGURE_CELLS), bar] if cell and beside else cell)
         bars.append([bar])
     rows: list[Row] = [(meter.name, texts)]
     if not graph_rows and meter.bare:
         rows.append(("", bars))
         if meter.name == "utilization":
-            rows.append(
-                ("", [[Span(sparkline(list(meter.history(view.gpu)), room, 100.0), "muted")] for view in views])
-            )
+            histories = [sparkline(list(meter.history(view.gpu)), room, 100.0) for view in views]
+            rows.append(("", [[Span(text, "muted")] for text in histories]))
     if graph_rows:
         # One scale for all, so that they can be compared.
         limits = [
@@ -266,15 +250,14 @@ def _meter_rows(meter: _Meter, views: Sequence[GpuView], room: int, graph_rows: 
         rows += [
             (
                 f"{label:>{LABEL_CELLS}}",
-                [[Span(lines[row], _ink(view))] for view, lines in zip(views, graphs, strict=True)],
+                [
+                    [Span(lines[row], view.place if view.place is not None else "info")]
+                    for view, lines in zip(views, graphs, strict=True)
+                ],
             )
             for row, label in enumerate(labels)
         ]
     return rows
-
-
-def _ink(view: GpuView) -> Role:
-    return view.place if view.place is not None else "info"
 
 
 def _not_available(names: Sequence[str], width: int) -> list[Line]:
@@ -293,7 +276,7 @@ def _cell(text: str) -> Cell:
     return [Span(text)] if text else []
 
 
-def _told(name: str, sample: DeviceSample, tell: Callable[[DeviceSample], str]) -> Cell:
+def _figure_cell(name: str, sample: DeviceSample, tell: Callable[[DeviceSample], str]) -> Cell:
     text = tell(sample)
     return [Span(f"{text} ▲", "error")] if name == UNCORRECTED and sample.ecc_uncorrected else _cell(text)
 
@@ -315,35 +298,35 @@ def _processes(view: GpuView, room: int) -> list[Cell]:
     processes = view.gpu.processes
     if processes is None:
         return []
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for process in processes:
         memory = format_bytes(process.memory_bytes) if process.memory_bytes is not None else ""
         if process.rank is not None:
             who = f"rank {process.rank} " if room >= LEAST_NAMED_CELLS else ""
-            found.append(_marked(view.places.get(process.rank), f"{who}{memory}"))
+            cells.append(_marked(view.places.get(process.rank), f"{who}{memory}"))
         elif process.pid is None:
-            found.append([Span(f"? {memory}")])
+            cells.append([Span(f"? {memory}")])
         else:
             # The table's footer shows whose it is.
             who = f" {sanitize(process.user, 12) or 'another'}" if room >= LEAST_NAMED_CELLS else ""
-            found.append([Span(f"!{who} {memory}", "warning") if view.ranks else Span(f" {who} {memory}")])
-    if len(found) > MOST_PROCESSES:
-        found = [*found[: MOST_PROCESSES - 1], [Span(f"and {len(found) - MOST_PROCESSES + 1} more")]]
-    return found or [[Span("none")]]
+            cells.append([Span(f"!{who} {memory}", "warning") if view.ranks else Span(f" {who} {memory}")])
+    if len(cells) > MOST_PROCESSES:
+        cells[MOST_PROCESSES - 1 :] = [[Span(f"and {len(cells) - MOST_PROCESSES + 1} more")]]
+    return cells or [[Span("none")]]
 
 
 def _parts(view: GpuView, room: int) -> list[Cell]:
-    found: list[Cell] = []
+    cells: list[Cell] = []
     for part in view.gpu.sample.mig or ():
         owner = view.owner(part)
         name = mig_name(part)
         figures = share(part.memory_used_bytes, part.memory_total_bytes)
         mark = letter_span(view.places.get(owner.rank) if owner else None)
         if len(name) + len(figures) + 4 <= room:
-            found.append([mark, Span(f" {name}", "bold"), Span(f"  {figures}")])
+            cells.append([mark, Span(f" {name}", "bold"), Span(f"  {figures}")])
         else:
-            found += [[mark, Span(f" {name}", "bold")], [Span(f"  {figures}")]]
-    return found
+            cells += [[mark, Span(f" {name}", "bold")], [Span(f"  {figures}")]]
+    return cells
 
 
 def _stacked(name: str, columns: list[list[Cell]]) -> list[Row]:
@@ -359,7 +342,7 @@ def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
     lines: list[Line] = []
     for view in views:
         mark = "! " if view.ranks else "  "
-        for process in view.foreign_processes[: 2 * MOST_PROCESSES]:
+        for process in view.gpu.foreign_processes[: 2 * MOST_PROCESSES]:
             words = [
                 f"{mark}GPU {view.gpu.sample.index}",
                 f"pid {process.pid}",
@@ -368,9 +351,9 @@ def foreign_processes(views: Sequence[GpuView], width: int) -> list[Line]:
                 format_bytes(process.memory_bytes) if process.memory_bytes is not None else "",
             ]
             lines.append(pad([Span(join_words(words), "warning" if view.ranks else "")], width))
-    rest = sum(len(view.foreign_processes) for view in views) - 2 * MOST_PROCESSES
-    if rest > 0:
-        lines = [*lines[: 2 * MOST_PROCESSES], line(Span(f"  and {rest} more", "muted"))]
+    hidden = sum(len(view.gpu.foreign_processes) for view in views) - 2 * MOST_PROCESSES
+    if hidden > 0:
+        lines[2 * MOST_PROCESSES :] = [line(Span(f"  and {hidden} more", "muted"))]
     if any(view.gpu.has_unknown for view in views):
         text = "?  unknown owner: in a container the driver reports the host's pids"
         lines.append(pad(line(Span(text, "muted")), width))

@@ -25,6 +25,7 @@ from tuiapp.view.devices.drawing import (
     rate,
     share,
     sign,
+    tiled,
 )
 from tuiapp.view.devices.processes import bar_room, note_cells
 from tuiapp.view.devices.view import LABEL_CELLS
@@ -43,7 +44,7 @@ def host_line(host: HostSample, width: int) -> Line:
         f"load {host.load_1m:.2f}",
         f"{format_bytes(host.disk_free_bytes)} disk free",
         f"/dev/shm {share(host.shm_used_bytes, host.shm_total_bytes)}" if host.shm_total_bytes else "",
-        f"network {_traffic_words(host)}" if host.network_rx_bytes_per_s is not None else "",
+        _traffic_words(host),
     ]
     return line("  ", Span(join_fitting(words, width - 2), "muted"))
 
@@ -52,13 +53,13 @@ def full_rows(host: HostSample, width: int) -> list[Line]:
     """Returns the rows of what is nearly full: the disk of the runs, /dev/shm."""
     free, total, room = host.disk_free_bytes, host.disk_total_bytes, bar_room(width)
     used, most = host.shm_used_bytes, host.shm_total_bytes
-    found = [
+    parts = [
         ("/dev/shm", _part(used, most), share(used, most)),
         ("runs disk", _part(total - free, total) if total else None, f"{format_bytes(free)} free"),
     ]
     return [
         pad(_row(label, part, note, room, fills=True), width)
-        for label, part, note in found
+        for label, part, note in parts
         if part is not None and part >= NEARLY_FULL
     ]
 
@@ -81,17 +82,17 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
         rows.append((4, _row("/dev/shm", shm, share(host.shm_used_bytes, host.shm_total_bytes), room, fills=True)))
     used = _part(total - free, total) if total else None
     rows.append((2, _row("runs disk", used, f"{format_bytes(free)} free", room, fills=True)))
-    rows.append((5, line("  ", Span(_rest(host, width - 2), "muted"))))
+    rows.append((5, line("  ", Span(_remaining_words(host, width - 2), "muted"))))
     kept = sorted(range(len(rows)), key=lambda number: (rows[number][0], number))[: max(2, most)]
     return [pad(rows[number][1], width) for number in sorted(kept)]
 
 
-def _rest(host: HostSample, room: int) -> str:
+def _remaining_words(host: HostSample, room: int) -> str:
+    """Returns what has no bar, as far as it fits: traffic, the load of some minutes, and what is not available."""
     spans = ((5, host.load_5m), (15, host.load_15m))
     loads = [f"{minutes} min {load:.2f}" for minutes, load in spans if load is not None]
     load = f"load over {', '.join(loads)}" if loads else ""
-    network = f"network {_traffic_words(host)}" if host.network_rx_bytes_per_s is not None else ""
-    return join_fitting([network, load, _missing(host)], room)
+    return join_fitting([_traffic_words(host), load, _missing(host)], room)
 
 
 def _row(label: str, fraction: float | None, note: str, room: int, *, fills: bool = False) -> Line:
@@ -118,7 +119,9 @@ def _core_bars(cores: Sequence[float], width: int) -> list[Line]:
 
 
 def _traffic_words(host: HostSample) -> str:
-    return f"↓{rate(host.network_rx_bytes_per_s)} ↑{rate(host.network_tx_bytes_per_s)}"
+    if host.network_rx_bytes_per_s is None:
+        return ""
+    return f"network ↓{rate(host.network_rx_bytes_per_s)} ↑{rate(host.network_tx_bytes_per_s)}"
 
 
 def _missing(host: HostSample) -> str:
@@ -149,13 +152,9 @@ def graphs_across(width: int, most: int) -> int:
 
 def host_graphs(host: HostSample, history: HostHistory, width: int, rows: int, across: int) -> list[Line]:
     """Returns graphs of `rows` lines and a title each, `across` of them side by side."""
-    blocks = host_blocks(host, history)
-    cell = (width - GAP * (across - 1)) // across
-    lines: list[Line] = []
-    for first in range(0, len(blocks), across):
-        drawn = [block(cell, rows) for block in blocks[first : first + across]]
-        lines += [beside(row, cell, GAP) for row in zip(*drawn, strict=True)]
-    return lines
+    cells = (width - GAP * (across - 1)) // across
+    blocks = [draw(cells, rows) for draw in host_blocks(host, history)]
+    return [row for tiles in tiled(blocks, across, cells, GAP) for row in tiles]
 
 
 def host_view(host: HostSample, history: HostHistory, width: int, height: int) -> list[Line]:
@@ -168,7 +167,7 @@ def host_view(host: HostSample, history: HostHistory, width: int, height: int) -
 
 def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
     """Returns what there is to draw of a host."""
-    loads = " ".join(f"{one:.2f}" for one in (host.load_1m, host.load_5m, host.load_15m) if one is not None)
+    loads = " ".join(f"{load:.2f}" for load in (host.load_1m, host.load_5m, host.load_15m) if load is not None)
     used = 100 * host.memory_used_bytes / host.memory_total_bytes if host.memory_total_bytes else None
     memory = share(host.memory_used_bytes, host.memory_total_bytes)
 
@@ -177,15 +176,14 @@ def host_blocks(host: HostSample, history: HostHistory) -> list[Block]:
         title = line(Span("host CPU", "bold"), f" {host.cpu_percent:3.0f} % ", Span(words, "muted"))
         return [title, *_drawn(history.cpu, width, rows, 100, "100 %")]
 
-    def each_core(width: int, rows: int) -> list[Line]:
-        return _cores(host.cpu_percent_per_core or (), width, rows)
-
     def filled(width: int, rows: int) -> list[Line]:
         percent = f" {used:3.0f} % " if used is not None else " "
         title = line(Span("host memory", "bold"), percent, sign(level(used)), Span(f" {memory}", "muted"))
         return [title, *_drawn(history.memory, width, rows, 100, "100 %")]
 
-    blocks: list[Block] = [cpu, each_core, filled] if host.cpu_percent_per_core else [cpu, filled]
+    blocks: list[Block] = [cpu, filled]
+    if cores := host.cpu_percent_per_core:
+        blocks.insert(1, lambda width, rows: _cores(cores, width, rows))
     if host.network_rx_bytes_per_s is not None:
         blocks.append(lambda width, rows: _network(host, history, width, rows))
     return blocks
@@ -226,19 +224,19 @@ def _cores(values: Sequence[float], width: int, rows: int) -> list[Line]:
 def gauges(host: HostSample, width: int) -> list[Line]:
     """Returns a bar for each thing that fills up: the disk, /dev/shm, swap; as many in a line as fit."""
     free, total = host.disk_free_bytes, host.disk_total_bytes
-    found = [("runs disk", total - free, total, f"{format_bytes(free)} free")] if total else []
+    figures = [("runs disk", total - free, total, f"{format_bytes(free)} free")] if total else []
     for name, used, most in (
         ("/dev/shm", host.shm_used_bytes, host.shm_total_bytes),
         ("swap", host.swap_used_bytes, host.swap_total_bytes),
     ):
         if used is not None and most:
-            found.append((name, used, most, share(used, most)))
-    if not found:
+            figures.append((name, used, most, share(used, most)))
+    if not figures:
         return []
-    across = max(1, min(len(found), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
-    cell = (width - GAP * (across - 1)) // across
-    bars = [_gauge(*one, cell) for one in found]
-    return [beside(bars[first : first + across], cell, GAP) for first in range(0, len(bars), across)]
+    across = max(1, min(len(figures), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
+    cells = (width - GAP * (across - 1)) // across
+    bars = [_gauge(*figure, cells) for figure in figures]
+    return [beside(bars[first : first + across], cells, GAP) for first in range(0, len(bars), across)]
 
 
 def _gauge(name: str, used: float, total: float, note: str, width: int) -> Line:

@@ -10,7 +10,7 @@ from tuiapp.trainers.state.efficiency import Efficiency
 from tuiapp.trainers.state.readings import HISTORY, History
 from tuiapp.trainers.state.run_state import RunState
 from tuiapp.trainers.state.text import format_bytes, format_metric, format_percent
-from tuiapp.view.devices.drawing import Line, Span, beside, flops, join_fitting, line, percent, stacked
+from tuiapp.view.devices.drawing import Line, Span, flops, join_fitting, line, percent, stacked, tiled
 from tuiapp.view.devices.gpu_matrix import METERS, foreign_processes, gpu_matrix, parts_of
 from tuiapp.view.devices.host import gauges, graphs_across, host_blocks, host_graphs
 from tuiapp.view.devices.processes import ProcessKey, ProcessRow, process_table, spilled
@@ -19,22 +19,23 @@ from tuiapp.view.heat import LABEL_CELLS, LEAST_MEMBERS, Member, heat_lines, hea
 from tuiapp.view.rank_list import gpu_members, rank_members
 
 
-def efficiency_words(found: Efficiency) -> list[str]:
+def efficiency_words(efficiency: Efficiency) -> list[str]:
     """Formats model FLOP/s and MFU, idle share, examples, or tokens, per joule; unknown figures are left out."""
     words = [
-        f"model {flops(found.flops_per_second)}" if found.flops_per_second is not None else "",
-        f"MFU {format_percent(found.mfu, 1)}" if found.mfu is not None else "",
-        f"GPU idle time {format_percent(found.gpu_idle_share)}" if found.gpu_idle_share is not None else "",
-        _per_joule(found),
-        f"data wait {format_percent(found.data_wait_share, 1)}" if found.data_wait_share is not None else "",
+        f"model {flops(efficiency.flops_per_second)}" if efficiency.flops_per_second is not None else "",
+        f"MFU {format_percent(efficiency.mfu, 1)}" if efficiency.mfu is not None else "",
+        f"GPU idle time {format_percent(efficiency.gpu_idle_share)}" if efficiency.gpu_idle_share is not None else "",
+        _per_joule(efficiency),
+        f"data wait {format_percent(efficiency.data_wait_share, 1)}" if efficiency.data_wait_share is not None else "",
     ]
     return [word for word in words if word]
 
 
-def _per_joule(found: Efficiency) -> str:
-    if found.tokens_per_joule is not None:
-        return f"{format_metric(found.tokens_per_joule)} tokens/J"
-    return f"{format_metric(found.examples_per_joule)} examples/J" if found.examples_per_joule is not None else ""
+def _per_joule(efficiency: Efficiency) -> str:
+    if efficiency.tokens_per_joule is not None:
+        return f"{format_metric(efficiency.tokens_per_joule)} tokens/J"
+    examples = efficiency.examples_per_joule
+    return f"{format_metric(examples)} examples/J" if examples is not None else ""
 
 
 def efficiency_line(state: RunState, width: int) -> Line:
@@ -45,16 +46,16 @@ def efficiency_line(state: RunState, width: int) -> Line:
     return line("  ", Span(text, "bold")) if text else []
 
 
-def _within(found: Efficiency, width: int) -> str:
+def _within(efficiency: Efficiency, width: int) -> str:
     """Joins as many figures as fit; FLOP/s never appear without another that identifies them."""
-    named = efficiency_words(found)
-    if found.flops_per_second is None:
+    named = efficiency_words(efficiency)
+    if efficiency.flops_per_second is None:
         return join_fitting(named, width)
-    others = named[1:]
-    # MFU beside them does.
-    short = [flops(found.flops_per_second), *others] if found.mfu is not None else others
-    texts = [join_fitting(words, width) for words in (named, short)]
-    return max(texts, key=lambda text: sum(word in text for word in others))
+    following = named[1:]
+    # MFU beside FLOP/s says what they are.
+    short = [flops(efficiency.flops_per_second), *following] if efficiency.mfu is not None else following
+    texts = [join_fitting(figures, width) for figures in (named, short)]
+    return max(texts, key=lambda text: sum(figure in text for figure in following))
 
 
 LEAST_ROWS, MOST_ROWS = 2, 8  # of a GPU's graph
@@ -76,14 +77,9 @@ def large_view(
     # Of all nodes it is above their list.
     derived = efficiency_line(state, width) if not state.nodes else []
     unknown = foreign_processes(views, width)[-1:] if any(view.gpu.has_unknown for view in views) else []
-    head = stacked(
-        [
-            [derived] if derived else [],
-            one_row_each(views, width) if views and parts_of(views, width) > 1 else [],
-        ]
-    )
-    own = sum(bool(row.role or row.gpus) for row in processes)
-    least = min(len(processes), own + OTHERS) + spilled(processes, width)
+    overview = one_row_each(views, width) if views and parts_of(views, width) > 1 else []
+    of_run = sum(bool(row.role or row.gpus) for row in processes)
+    least = min(len(processes), of_run + OTHERS) + spilled(processes, width)
     full = gauges(sample, width) if sample else []
     across = graphs_across(width, 4 if views else 2)
     blocks = len(host_blocks(sample, history)) if sample else 0
@@ -96,20 +92,30 @@ def large_view(
 
     def drawn(rows: int, host_rows: int, most: int) -> list[Line]:
         table = process_table(processes, width, most, sort) if processes else []
-        return stacked([head, heats, gpu_matrix(views, width, rows), unknown, host(host_rows), table])
+        return stacked(
+            [
+                [derived] if derived else [],
+                overview,
+                heats,
+                gpu_matrix(views, width, rows),
+                unknown,
+                host(host_rows),
+                table,
+            ]
+        )
 
     # A graph each would say the same.
     rows, host_rows = 0 if heats else LEAST_ROWS, LEAST_HOST_ROWS
     spare = height - len(drawn(rows, host_rows, least))
     if views and not heats:
-        each = len(gpu_matrix(views, width, rows + 1)) - len(gpu_matrix(views, width, rows)) or 1
-        more = max(0, min(MOST_ROWS - rows, (spare * 2 // 3) // each))
-        rows, spare = rows + more, spare - more * each
+        row_lines = len(gpu_matrix(views, width, rows + 1)) - len(gpu_matrix(views, width, rows)) or 1
+        added = max(0, min(MOST_ROWS - rows, (spare * 2 // 3) // row_lines))
+        rows, spare = rows + added, spare - added * row_lines
     if stacks:
         # The graphs grow first where there are no GPUs, else the list.
         room = spare if len(processes) <= least else spare // 2
-        more = max(0, room // stacks)
-        host_rows, spare = host_rows + more, spare - more * stacks
+        added = max(0, room // stacks)
+        host_rows, spare = host_rows + added, spare - added * stacks
     return drawn(rows, host_rows, least + max(0, spare))
 
 
@@ -124,29 +130,24 @@ def device_heats(state: RunState, views: Sequence[GpuView], width: int, node: in
         members = gpu_members(state, views)
         for meter in METERS:
             histories = [meter.history(view.gpu) for view in views]
-            known = _known(histories)
             limits = [limit for view in views if (limit := meter.limit(view.gpu.sample)) is not None]
-            if known:
-                top = max(limits or known)
+            if values := _known(histories):
+                top = max(limits or values)
                 maps.append(_map(meter.name, members, histories, top, f"{{:.0f}} {meter.unit}".format))
     elif not views:
         ranks = state.ranks_of(node) if state.nodes else sorted(state.ranks)
         cpu, memory = ([getattr(state.ranks[rank], name) for rank in ranks] for name in ("cpu", "memory"))
-        known, bytes_known = (_known(histories) for histories in (cpu, memory))
-        if len(ranks) >= LEAST_MEMBERS and bytes_known:
+        percents, sizes = _known(cpu), _known(memory)
+        if len(ranks) >= LEAST_MEMBERS and sizes:
             members = rank_members(state, ranks)
-            maps += [_map("CPU, of one core", members, cpu, max(100.0, *known), _percent)] if known else []
-            maps.append(_map("memory", members, memory, max(bytes_known), format_bytes))
+            maps += [_map("CPU, of one core", members, cpu, max(100.0, *percents), _percent)] if percents else []
+            maps.append(_map("memory", members, memory, max(sizes), format_bytes))
     if not maps:
         return []
     stacks = -(-len(maps) // max(1, (width + GAP) // (LEAST_CELLS + GAP)))
     across = -(-len(maps) // stacks)
     cells = (width - GAP * (across - 1)) // across
-    lines: list[Line] = []
-    for first in range(0, len(maps), across):
-        blocks = [draw(cells) for draw in maps[first : first + across]]
-        lines += [[], *(beside(row, cells, GAP) for row in zip(*blocks, strict=True))]
-    return lines[1:]
+    return stacked(tiled([draw(cells) for draw in maps], across, cells, GAP))
 
 
 def _known(histories: Sequence[History]) -> list[float]:
@@ -162,11 +163,11 @@ def _map(
 ) -> Callable[[int], list[Line]]:
     def draw(cells: int) -> list[Line]:
         room = cells - LABEL_CELLS - 1
-        each = max(1, room // HISTORY)
+        cells_each = max(1, room // HISTORY)
         values = np.full((len(members), room), np.nan)
         for row, history in zip(values, histories, strict=True):
-            recent = [np.nan if value is None else value for value in list(history)[-(room // each) :]]
-            row[room - each * len(recent) :] = np.repeat(recent, each)
+            recent = [np.nan if value is None else value for value in list(history)[-(room // cells_each) :]]
+            row[room - cells_each * len(recent) :] = np.repeat(recent, cells_each)
         return heat_lines(name, heat_of(members, values, len(members), format=words), (0.0, top))
 
     return draw

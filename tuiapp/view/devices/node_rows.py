@@ -32,8 +32,9 @@ class _Row(NamedTuple):
         figure: Callable[[DeviceSample], float | None],
         words: Callable[[float], str] = percent,
     ) -> str:
-        known = [value for view in self.views if (value := figure(view.gpu.sample)) is not None]
-        return words(join(known)) if known else ""
+        """Returns the GPUs' values of a figure, joined into one; "" where no GPU has one."""
+        values = [value for view in self.views if (value := figure(view.gpu.sample)) is not None]
+        return words(join(values)) if values else ""
 
     def of_host(self, words: Callable[[HostSample], str]) -> str:
         return words(self.node.sample) if self.node.sample else ""
@@ -43,12 +44,10 @@ class _Row(NamedTuple):
         """What is wrong with the node or its GPUs, with its sign."""
         if condition := CONDITIONS.get(self.node.status):
             return str(condition)
-        weighty = [one for view in self.views if (one := view.condition) is not None and one.severity != "info"]
-        if not weighty:
-            return ""
+        weighty = [view.condition for view in self.views if view.condition and view.condition.severity != "info"]
         if len(weighty) > 1:
             return f"{SYMBOLS['warning']} {plural(len(weighty), 'GPU')}"
-        return f"{weighty[0].symbol} GPU {weighty[0].word}"
+        return f"{weighty[0].symbol} GPU {weighty[0].word}" if weighty else ""
 
     @property
     def role(self) -> Role:
@@ -79,10 +78,10 @@ _COLUMNS: tuple[Column[_Row], ...] = (
 
 def views_by_node(state: RunState, views: Sequence[GpuView]) -> dict[int, list[GpuView]]:
     """Returns the GPUs of each node."""
-    of: dict[int, list[GpuView]] = {number: [] for number in state.nodes}
+    by_node: dict[int, list[GpuView]] = {number: [] for number in state.nodes}
     for view in views:
-        of.setdefault(view.gpu.sample.node, []).append(view)
-    return of
+        by_node.setdefault(view.gpu.sample.node, []).append(view)
+    return by_node
 
 
 def node_lines(
@@ -94,21 +93,22 @@ def node_lines(
         _Row(node, of[number], f"{'▾' if number in unfolded else '▸'} {number:<{digits}} {node.host or MISSING}")
         for number, node in state.nodes.items()
     ]
-    known, name = nonempty(_COLUMNS, rows), sized(_NODE, rows)
-    shown = fitting(known, width, rows)
-    tells = [one.title for one in known][-1:] != ["state"] or "state" in [one.title for one in shown]
+    columns, name = nonempty(_COLUMNS, rows), sized(_NODE, rows)
+    shown = fitting(columns, width, rows)
+    # Whether the state is beside the figures, if any node has one to tell.
+    tells = [column.title for column in columns][-1:] != ["state"] or "state" in [column.title for column in shown]
     if not tells:
         # Beside the name its sign.
         marked = replace(name, width=name.width + 2, cell=lambda row: f"{name.draw(row)} {row.state[:1]}")
-        shown = fitting([marked, *known[1:-1]], width, rows)
+        shown = fitting([marked, *columns[1:-1]], width, rows)
     lines = {}
     for row in rows:
-        text = GAP.join(one.draw(row) for one in shown)
+        text = GAP.join(column.draw(row) for column in shown)
         if not tells and row.node.status in CONDITIONS:
             # Its figures are no longer true.
             text = f"{name.draw(row)} {row.state}"
         lines[row.node.number] = line(Span(text.ljust(width), row.role))
-    return line(Span(GAP.join(one.align(one.title) for one in shown), "muted")), lines
+    return line(Span(GAP.join(column.align(column.title) for column in shown), "muted")), lines
 
 
 def device_lines(state: RunState, node: NodeState, views: Sequence[GpuView], width: int) -> list[Line]:

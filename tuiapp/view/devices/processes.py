@@ -29,7 +29,7 @@ def bar_room(width: int) -> int:
 def rank_processes(state: RunState, node: int = 0) -> list[RankState]:
     """Returns one rank per sampled process of a node: a process may own several devices."""
     ranks = [rank for rank in state.ranks.values() if state.node_of(rank.rank) == node]
-    processes = {rank.pid or -rank.rank: rank for rank in sorted(ranks, key=lambda one: -one.rank)}
+    processes = {rank.pid or -rank.rank: rank for rank in sorted(ranks, key=lambda rank: -rank.rank)}
     return sorted((rank for rank in processes.values() if rank.process), key=lambda rank: rank.rank)
 
 
@@ -52,9 +52,9 @@ def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -
         busy = rank.process.cpu_percent / fair if rank.process.cpu_percent is not None else None
         memory = f"{format_bytes(rank.process.rss_bytes):>9}"
         spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
-        own = state.process_per_device
-        mark = letter_span(place if own else None)
-        name = fit(f" rank {rank.rank} CPU" if own else " process CPU", LABEL_CELLS - len(mark.text))
+        per_device = state.process_per_device
+        mark = letter_span(place if per_device else None)
+        name = fit(f" rank {rank.rank} CPU" if per_device else " process CPU", LABEL_CELLS - len(mark.text))
         row = bar_row(
             (mark, name),
             busy,
@@ -88,17 +88,17 @@ def _details(rank: RankState, width: int, fair: int | None) -> Line:
 ProcessKey: TypeAlias = Literal["rank", "GPU memory", "CPU %", "memory", "pid"]
 
 PROCESS_KEYS: tuple[ProcessKey, ...] = ("rank", "GPU memory", "CPU %", "memory", "pid")
-"""In the order of the sort key: the run's own first, or the largest."""
+"""Columns that processes are sorted by, in the order of the sort key: the run's own come first, or the largest."""
 
 LEAST_COMMAND_CELLS = 16
 MOST_ABOVE = 8
-"""Processes in a line from one to those that started it."""
+"""Most processes that are followed from one to those that started it."""
 SORTS = "o sorts"
 HISTORY_CELLS = 24
 
 
 class Seen(NamedTuple):
-    """A process as the operating system shows it."""
+    """What the operating system shows of a process."""
 
     parent: int
     user: str
@@ -160,24 +160,20 @@ def process_rows_of(
                 row.shares |= bool(view.ranks)
             elif row.rank is None:
                 row.rank, row.place, row.role = process.rank, places.get(process.rank), f"rank {process.rank}"
-    for pid, one in seen.items():
+    for pid, entry in seen.items():
         row = rows[pid]
-        row.user, row.command, row.memory_bytes = one.user, one.command, one.memory_bytes
-        row.cpu_percent = one.cpu_percent if one.cpu_percent is not None else row.cpu_percent
+        row.user, row.command, row.memory_bytes = entry.user, entry.command, entry.memory_bytes
+        row.cpu_percent = entry.cpu_percent if entry.cpu_percent is not None else row.cpu_percent
         if not row.role:
-            _mark_worker(row, rows, seen)
-        if not row.role:
-            row.run = next((seen[above].run for above in _line_of(pid, seen) if seen[above].run), "")
-    column = next(one for one in _COLUMNS if one.title == sort)
+            # A rank may have started it, as a data loader.
+            above = (rows[parent] for parent in _line_of(entry.parent, seen))
+            owner = next((parent for parent in above if parent.role.startswith(("rank", "all"))), None)
+            if owner is not None:
+                row.rank, row.place, row.role = owner.rank, owner.place, f"of {owner.role}"
+            else:
+                row.run = next((seen[parent].run for parent in _line_of(pid, seen) if seen[parent].run), "")
+    column = next(column for column in _COLUMNS if column.title == sort)
     return in_order(sorted(rows.values(), key=_by_rank), column)
-
-
-def _mark_worker(row: ProcessRow, rows: Mapping[int, ProcessRow], seen: Mapping[int, Seen]) -> None:
-    """Marks a process that a rank started, as a data loader."""
-    for pid in _line_of(seen[row.pid].parent, seen):
-        if (owner := rows[pid]).role.startswith(("rank", "all")):
-            row.rank, row.place, row.role = owner.rank, owner.place, f"of {owner.role}"
-            return
 
 
 def _line_of(pid: int, seen: Mapping[int, Seen]) -> Iterator[int]:
@@ -255,7 +251,7 @@ def sort_keys(rows: Sequence[ProcessRow]) -> list[ProcessKey]:
 
 
 INDENT = 9
-"""Cells to the left of a command beneath its process."""
+"""Cells to the left of a command that stands beneath its process."""
 
 
 def spilled(rows: Sequence[ProcessRow], width: int) -> int:
@@ -269,7 +265,8 @@ def _layout(
 ) -> tuple[Sequence[Column[ProcessRow]], str, int]:
     """Returns the columns, their heading, and the cells of a command."""
     shown = fitting(nonempty(_COLUMNS, rows), width - 2 - LEAST_COMMAND_CELLS)
-    heading = GAP.join(one.align(f"{one.title} ▾" if one.title == sort else one.title) for one in shown)
+    titles = (column.align(f"{column.title} ▾" if column.title == sort else column.title) for column in shown)
+    heading = GAP.join(titles)
     return shown, heading, width - len(heading) - 4
 
 
@@ -293,7 +290,7 @@ def process_table(rows: Sequence[ProcessRow], width: int, most: int, sort: Proce
     cut = rows if len(rows) <= listed else rows[: max(1, listed - 1)]
     for row in cut:
         mark = Span("!", "warning") if row.shares else letter_span(row.place)
-        cells = GAP.join(one.draw(row) for one in shown)
+        cells = GAP.join(column.draw(row) for column in shown)
         beneath = _beneath(row, width, room)
         first = "" if beneath else row.command
         role: Role = "bold" if row.role else "warning" if row.shares else ""

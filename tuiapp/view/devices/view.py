@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuiapp.trainers.config.gpu_choice import Use, use_of
-from tuiapp.trainers.config.machine import Gpu, GpuProcess, Lease
+from tuiapp.trainers.config.machine import Gpu, Lease
 from tuiapp.trainers.contract.events import DeviceSample, FrameworkMemory, MigInstance
 from tuiapp.trainers.state.rank_state import RankState, letter
 from tuiapp.trainers.state.readings import GpuState, gpu_condition, is_idle, memory_percent, plain_uuid
@@ -59,7 +59,7 @@ class GpuView:
             memory_used_bytes=sample.memory_used_bytes,
             has_system_memory=sample.has_system_memory,
             utilization_percent=None if busy is None else round(busy),
-            processes=tuple(self.foreign_processes),
+            processes=tuple(self.gpu.foreign_processes),
             leases=self.leases,
         )
         return use_of(gpu)
@@ -67,8 +67,8 @@ class GpuView:
     @property
     def place(self) -> int | None:
         """The index of the first rank's device; None where there is no rank, or each MIG instance has its own."""
-        known = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
-        return min(known, default=None) if not self.gpu.sample.mig else None
+        places = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
+        return min(places, default=None) if not self.gpu.sample.mig else None
 
     @property
     def mark(self) -> Span:
@@ -91,12 +91,8 @@ class GpuView:
 
     def framework_bytes(self, of: Callable[[FrameworkMemory], int | None]) -> int | None:
         """Returns the sum of a figure over the ranks' frameworks; None where not available."""
-        known = [count for rank in self.ranks if rank.framework and (count := of(rank.framework)) is not None]
-        return sum(known) if known else None
-
-    @property
-    def foreign_processes(self) -> list[GpuProcess]:
-        return self.gpu.foreign_processes
+        counts = [count for rank in self.ranks if rank.framework and (count := of(rank.framework)) is not None]
+        return sum(counts) if counts else None
 
 
 def device_places(state: RunState) -> dict[int, int]:
@@ -109,26 +105,24 @@ def gpu_views(state: RunState, leases: Sequence[Lease] = ()) -> list[GpuView]:
     places = device_places(state)
     gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
     users: dict[str, list[RankState]] = {}
-    for one in state.ranks.values():
-        if one.uuid:
-            users.setdefault(plain_uuid(one.uuid), []).append(one)
-    owners = [_by_number(rank for uuid in gpu.uuids for rank in users.get(uuid, ())) for gpu in gpus]
+    for rank in state.ranks.values():
+        if rank.uuid:
+            users.setdefault(plain_uuid(rank.uuid), []).append(rank)
+    owners = [
+        sorted((rank for uuid in gpu.uuids for rank in users.get(uuid, ())), key=lambda rank: rank.rank) for gpu in gpus
+    ]
     works = any(ranks and gpu.utilization and not is_idle(gpu) for gpu, ranks in zip(gpus, owners, strict=True))
     training = state.phase == "training"
     return [
         GpuView(
             gpu,
-            ranks,
+            tuple(ranks),
             places,
             gpu_condition(gpu, training=training and bool(ranks), ours=bool(ranks), others_work=works),
             tuple(lease for lease in leases if plain_uuid(lease.gpu) in gpu.uuids),
         )
         for gpu, ranks in zip(gpus, owners, strict=True)
     ]
-
-
-def _by_number(ranks: Iterable[RankState]) -> tuple[RankState, ...]:
-    return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
 def mig_name(part: MigInstance) -> str:
@@ -148,7 +142,7 @@ MOST_NOTE_CELLS = 76
 
 
 def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
-    """Two rows per GPU: utilization and its history; memory, power, temperature, clock and traffic."""
+    """Returns two rows per GPU: utilization and its history; memory, power, temperature, clock and traffic."""
     note = max(LEAST_NOTE_CELLS, min(MOST_NOTE_CELLS, (width - LABEL_CELLS - 9) * 11 // 20))
     room = max(LEAST_BAR_CELLS, width - LABEL_CELLS - note - 9)
     lines: list[Line] = []
@@ -162,7 +156,7 @@ def two_rows_each(views: Sequence[GpuView], width: int) -> list[Line]:
 
 
 def one_row_each(views: Sequence[GpuView], width: int) -> list[Line]:
-    """One row per GPU, below a line with what they have in common."""
+    """Returns one row per GPU, below a line with what they have in common."""
     tail = 13 if width < 72 else 30 if width < 96 else 44 if width < 130 else 80
     room = 17 if tail < 80 else 50
     name = 14 if width >= 84 else 0
@@ -200,7 +194,7 @@ def _narrow_note(view: GpuView, figures: str) -> list[Span]:
 
 
 def two_a_row(views: Sequence[GpuView], width: int) -> list[Line]:
-    """Two GPUs per row, the second half of them beside the first: utilization, and memory or condition."""
+    """Returns two GPUs per row, the second half of them beside the first: utilization, and memory or condition."""
     cell = (width - 2) // 2
     rows = -(-len(views) // 2)
     cells = [_dense(view, cell) for view in views]
