@@ -73,7 +73,7 @@ class ChartOptions:
 
 @dataclass(slots=True)
 class Curve:
-    """One line, a value per column; NaN where there is none."""
+    """A curve is one line, a value per column; NaN where there is none."""
 
     label: str
     color: int  # index in the palette, or `BAND`
@@ -85,7 +85,7 @@ class Curve:
 
 @dataclass(slots=True)
 class Chart:
-    """All that is drawn. On a logarithmic axis every y is the value's decimal logarithm."""
+    """A chart has all that is drawn. On a logarithmic axis every y is the value's decimal logarithm."""
 
     curves: list[Curve] = field(default_factory=list)
     raw: list[Curve] = field(default_factory=list)  # the curves before they were smoothed
@@ -149,8 +149,8 @@ class Chart:
         """Returns label, colour and value of each curve at a column; between two values of a curve, the earlier one."""
         values = []
         for curve in [*self.curves, *([self.band] if self.band else [])]:
-            found = _value_at(curve, column)
-            values.append((curve.label, curve.color, 10**found if found is not None and self.log else found))
+            value = _value_at(curve, column)
+            values.append((curve.label, curve.color, 10**value if value is not None and self.log else value))
         return values
 
 
@@ -168,7 +168,7 @@ def _value_at(curve: Curve, column: int) -> float | None:
 
 
 class Line:
-    """Values of a metric that are to be drawn, with their places on the lower axis."""
+    """A line has values of a metric that are to be drawn, with their places on the lower axis."""
 
     def __init__(self, label: str, color: int, series: Series, curves: Curves, axis: Axis, name: str) -> None:
         """`curves` knows the time and the epoch of each step of the metric `name`."""
@@ -196,29 +196,26 @@ def build_chart(
     Curves are reduced to `columns` values, two per cell since a braille cell is two dots wide. `rows` is in cells.
     """
     options = replace(options, axis=axis_of([(state.facts, state.curves)], options))
-    chart = Chart(log=options.log, axis=options.axis)
     lines = _lines_of(state, options)
-    reduced = _reduce(chart, lines, options, columns, live=state.is_live)
+    chart, drawn = _reduced(lines, options, columns, live=state.is_live)
     chart.forms, chart.form = _forms(options, len(lines))
+    chart.not_finite = not_finite([line.series for line in lines])
     if chart.form == "heat":
         # Not smoothed: a cell is the mean of its moment.
-        chart.curves = [_curve(line, each, 0.0, options.log) for line, each in zip(lines, reduced, strict=True)]
-        chart.not_finite = not_finite([line.series for line in lines])
+        chart.curves = [_curve(line, reduced, 0.0, options.log) for line, reduced in drawn]
         _set_axes(chart, options, columns, rows)
         _set_heat(chart, state, options, rows, rank)
         return chart
-    chosen = [(line, each) for line, each in zip(lines, reduced, strict=True) if line.label == str(rank)]
-    drawn = chosen or list(zip(lines, reduced, strict=True))
+    if not_finite_at := [reduced.gaps for line, reduced in drawn if not line.series.is_finite]:
+        chart.gaps = np.flatnonzero(sum(not_finite_at)).tolist()
+    chosen = [(line, reduced) for line, reduced in drawn if line.label == str(rank)]
     if chart.form == "band":
         chart.ranks = len(lines)
-        chart.band, mean = _band(reduced, options.weight, options.log)
+        chart.band, mean = _band([reduced for _, reduced in drawn], options.weight, options.log)
         drawn, chart.curves = chosen, [] if chosen else [mean]
-    chart.curves += [_curve(line, each, options.weight, options.log, extremes=True) for line, each in drawn]
-    chart.raw = [_curve(line, each, 0.0, options.log) for line, each in drawn if options.weight]
-    if reduced:
-        not_finite_at = [each.gaps for line, each in zip(lines, reduced, strict=True) if not line.series.is_finite]
-        chart.gaps = np.flatnonzero(sum(not_finite_at)).tolist() if not_finite_at else []
-        chart.not_finite = not_finite([line.series for line in lines])
+    drawn = chosen or drawn
+    chart.curves += [_curve(line, reduced, options.weight, options.log, extremes=True) for line, reduced in drawn]
+    chart.raw = [_curve(line, reduced, 0.0, options.log) for line, reduced in drawn if options.weight]
     _mark_evaluations(chart, state, options, columns)
     _set_axes(chart, options, columns, rows)
     return chart
@@ -252,11 +249,10 @@ def build_comparison(
 
 
 def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool) -> Chart:
-    chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
+    chart, drawn = _reduced([line for line in lines if line.is_known], options, columns, live=live)
     # Runs are not evaluated at the same steps: between two values of a run its line goes on.
-    reduced = [_joined(each) for each in _reduce(chart, known, options, columns, live=live)]
-    visible = [each for each in reduced if not np.isnan(each.mean).all()]
-    if visible:
+    joined = [_joined(reduced) for _, reduced in drawn]
+    if visible := [reduced for reduced in joined if not np.isnan(reduced.mean).all()]:
         chart.ranks = len(visible)
         chart.band, mean = _band(visible, options.weight, options.log)
         chart.curves = [mean]
@@ -267,15 +263,16 @@ def _build_band(lines: Sequence[Line], options: ChartOptions, *, columns: int, r
 def _build_groups(
     lines: Sequence[Line], options: ChartOptions, *, columns: int, rows: int, live: bool, unlike: Container[int]
 ) -> Chart:
-    chart, known = Chart(log=options.log, axis=options.axis), [line for line in lines if line.is_known]
+    chart, drawn = _reduced([line for line in lines if line.is_known], options, columns, live=live)
     groups: dict[tuple[str, int, int], list[Reduced]] = {}
-    for index, (line, each) in enumerate(zip(known, _reduce(chart, known, options, columns, live=live), strict=True)):
-        if not np.isnan(each.mean).all():
-            own = index if line.color in unlike else -1
-            groups.setdefault((line.label, line.color, own), []).append(each)
+    for index, (line, reduced) in enumerate(drawn):
+        if not np.isnan(reduced.mean).all():
+            number = index if line.color in unlike else -1
+            groups.setdefault((line.label, line.color, number), []).append(reduced)
     for (label, color, _), group in groups.items():
         # Alone, a run has its gaps.
-        band, mean = _band([_joined(each) for each in group] if len(group) > 1 else group, options.weight, options.log)
+        joined = list(map(_joined, group)) if len(group) > 1 else group
+        band, mean = _band(joined, options.weight, options.log)
         chart.curves.append(replace(mean, label=label, color=color))
         if len(group) > 1:
             chart.bands.append(replace(band, label=label, color=color))
@@ -297,22 +294,21 @@ def build_lines(
     live: bool = False,
 ) -> Chart:
     """Draws those lines of which something is visible; with `extremes` the least and greatest values of each, too."""
-    chart = Chart(log=options.log, axis=options.axis)
-    lines = [line for line in lines if line.is_known]
-    for line, each in zip(lines, _reduce(chart, lines, options, columns, live=live), strict=True):
-        curve = _curve(line, each, options.weight, options.log, extremes=extremes)
+    chart, drawn = _reduced([line for line in lines if line.is_known], options, columns, live=live)
+    for line, reduced in drawn:
+        curve = _curve(line, reduced, options.weight, options.log, extremes=extremes)
         if not np.isnan(curve.middle).all():
             chart.curves.append(curve)
-            if options.weight and len(lines) <= MAX_LINES:
-                chart.raw.append(_curve(line, each, 0.0, options.log))
+            if options.weight and len(drawn) <= MAX_LINES:
+                chart.raw.append(_curve(line, reduced, 0.0, options.log))
     _set_axes(chart, options, columns, rows)
     return chart
 
 
 def axis_of(runs: Iterable[tuple[Facts, Curves]], options: ChartOptions) -> Axis:
     """Returns the axis; in place of steps the metric that the scripts of all runs have named, once it is known."""
-    found = {_axis_of(facts, curves, options) for facts, curves in runs if options.metric in curves.names}
-    return found.pop() if len(found) == 1 else options.axis
+    axes = {_axis_of(facts, curves, options) for facts, curves in runs if options.metric in curves.names}
+    return axes.pop() if len(axes) == 1 else options.axis
 
 
 def _axis_of(facts: Facts, curves: Curves, options: ChartOptions) -> Axis:
@@ -342,7 +338,7 @@ def _set_heat(chart: Chart, state: RunState, options: ChartOptions, rows: int, r
         members = gpu_members(state, [views[place] for place in places], rank)
     else:
         members = rank_members(state, places, rank)
-    values = in_cells(*(np.stack([getattr(curve, each) for curve in chart.curves]) for each in ("middle", "breaks")))
+    values = in_cells(*(np.stack([getattr(curve, name) for curve in chart.curves]) for name in ("middle", "breaks")))
     chart.heat = heat_of(members, values, rows, options.among, "GPU" if devices else "rank", shown.format)
     low, high = chart.y_range
     if shown.unit == "%":
@@ -357,22 +353,32 @@ def _lines_of(state: RunState, options: ChartOptions) -> list[Line]:
     """Returns the ranks' values of a metric, or the GPUs'."""
     if options.metric == UTILIZATION:
         gpus = sorted(state.gpus.values(), key=lambda gpu: (gpu.sample.node, gpu.sample.index))
-        known = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
-        names = [f"n{one.node} GPU {one.index}" if state.nodes else f"GPU {one.index}" for one in known]
-        found = [(name, state.utilization[one.uuid].series) for name, one in zip(names, known, strict=True)]
-        each = [(name, index, series) for index, (name, series) in enumerate(found)]
+        samples = [gpu.sample for gpu in gpus if gpu.sample.uuid in state.utilization]
+        named = [
+            (
+                f"{f'n{sample.node} ' if state.nodes else ''}GPU {sample.index}",
+                index,
+                state.utilization[sample.uuid].series,
+            )
+            for index, sample in enumerate(samples)
+        ]
     else:
         ranks = state.curves.ranks(options.metric)
-        each = [(str(rank), rank, state.curves[rank, options.metric]) for rank in ranks]
-    return [Line(*one, state.curves, options.axis, options.metric) for one in each if len(one[-1])]
+        named = [(str(rank), rank, state.curves[rank, options.metric]) for rank in ranks]
+    return [
+        Line(label, color, series, state.curves, options.axis, options.metric)
+        for label, color, series in named
+        if len(series)
+    ]
 
 
-def _reduce(
-    chart: Chart, lines: Sequence[Line], options: ChartOptions, columns: int, *, live: bool = False
-) -> list[Reduced]:
-    """Fits the lower axis to all lines, and reduces each to `columns` values."""
+def _reduced(
+    lines: Sequence[Line], options: ChartOptions, columns: int, *, live: bool = False
+) -> tuple[Chart, list[tuple[Line, Reduced]]]:
+    """Returns a chart whose lower axis fits all lines, and each line with its values reduced to `columns`."""
+    chart = Chart(log=options.log, axis=options.axis)
     if not lines:
-        return []
+        return chart, []
     first, last = min(line.ends[0] for line in lines), max(line.ends[1] for line in lines)
     chart.extent = first, max(last, first + (1e-3 if options.axis == "time" else 1))
     left, right = in_sight(options.window, chart.extent)
@@ -381,11 +387,11 @@ def _reduce(
         span, right = right - left, round_up(right, right - left)
         left = left if options.window is None else right - span
     chart.x_range = (left, right)
-    reduced = [line.series.reduce(columns, left, right, line.places) for line in lines]
+    drawn = [(line, line.series.reduce(columns, left, right, line.places)) for line in lines]
     if options.metric == RATE and options.axis == "time":
-        for line, each in zip(lines, reduced, strict=True):
-            _break_in_stalls(each, line.places, left, right)
-    return reduced
+        for line, reduced in drawn:
+            _break_in_stalls(reduced, line.places, left, right)
+    return chart, drawn
 
 
 def _break_in_stalls(reduced: Reduced, places: Floats, left: float, right: float) -> None:
@@ -414,14 +420,14 @@ def _curve(line: Line, reduced: Reduced, weight: float, log: bool, *, extremes: 
 
 
 def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curve]:
-    means = np.stack([each.mean for each in reduced])
+    means = np.stack([curve.mean for curve in reduced])
     some = ~np.isnan(means).all(axis=0)
     bounds = np.full((3, means.shape[1]), np.nan)
     if some.any():
-        known = means[:, some]
-        bounds[:, some] = np.nanmin(known, axis=0), np.nanmax(known, axis=0), np.nanmean(known, axis=0)
+        values = means[:, some]
+        bounds[:, some] = np.nanmin(values, axis=0), np.nanmax(values, axis=0), np.nanmean(values, axis=0)
     low, high, mean = (_scaled(smooth(bound, weight), log) for bound in bounds)
-    breaks = np.sum([each.gaps for each in reduced], axis=0)
+    breaks = np.sum([curve.gaps for curve in reduced], axis=0)
     return Curve("band", BAND, mean, low, high, breaks), Curve("mean", 0, mean, mean, mean, breaks)
 
 
@@ -529,13 +535,13 @@ def frame(chart: Chart, columns: int, rows: int) -> list[str]:
     width = LEFT_CELLS + columns
     line, numbers = ["─"] * width, [" "] * width
     for x, label in chart.x_ticks:
-        place, size = LEFT_CELLS + cell_at(x, chart.x_range, columns), len(label)
-        near = [at for at in range(max(0, place - size + 1), min(place + size, width - 1)) if numbers[at] == " "]
+        tick, size = LEFT_CELLS + cell_at(x, chart.x_range, columns), len(label)
+        near = [at for at in range(max(0, tick - size + 1), min(tick + size, width - 1)) if numbers[at] == " "]
         # Beneath its tick, or as near as the ends of the line and other numbers let it.
-        start = (near[0] + near[-1] + 1 - size) // 2 if near else place
+        start = (near[0] + near[-1] + 1 - size) // 2 if near else tick
         if 0 <= start <= width - size and set(numbers[max(0, start - 1) : start + size + 1]) == {" "}:
             numbers[start : start + size] = label
-            line[min(place, width - 1)] = "┬"
+            line[min(tick, width - 1)] = "┬"
     return [*lines, f"{'':{LABEL_CELLS}}└{''.join(line[LEFT_CELLS:])}", "".join(numbers)]
 
 

@@ -59,7 +59,7 @@ TEXTS = {"mesh", "devices_per_node", "shares", "normalize"}
 OF_AN_EPOCH = {"dataset", "global_batch_size", "per_device_batch_size"}
 """Keys on which an epoch's steps depend."""
 LISTED = 6
-"""Values of a key at most, in words."""
+"""Most values of a key that are named."""
 
 NAME = Option("Run", "Name", "what to call the run", text="line", key="name")
 TAGS = Option("Run", "Tags", "words to find it by: sweep, lr", text="line", key="tags")
@@ -75,7 +75,7 @@ FIELDS = {**OPTIONS, **OF_THE_RUN}
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The form's content. Made by `examine`."""
+    """A draft is the form's content. Made by `examine`."""
 
     base: RunConfig  # the preset loaded, or the defaults
     config: RunConfig  # keys whose text cannot be parsed have the base's value
@@ -91,12 +91,12 @@ class Draft:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can run on some machine: required of a preset."""
+        """Whether the draft can run on some machine: required of a preset."""
         return not self.unreadable and not cross_check(self.config)
 
     @property
     def runs(self) -> int:
-        """How many a launch begins."""
+        """How many runs a launch begins."""
         return self.search.trials if self.search else math.prod(len(axis.values) for axis in self.axes)
 
     @property
@@ -121,8 +121,8 @@ class Draft:
             return f"{':'.join(map(str, examples))} examples a step"
         if self.placed.shares == MEASURED:
             return f"{self.placed.global_batch_size:,} examples a step, shared by speed"
-        each = self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
-        return f"{each:,} examples a step on each"
+        share = self.placed.global_batch_size // mesh_of(self.placed.mesh, self.placed.devices).batch
+        return f"{share:,} examples a step on each"
 
     @property
     def mesh(self) -> str:
@@ -134,7 +134,7 @@ class Draft:
 
     @property
     def resolved(self) -> RunConfig:
-        """With its global batch, as far as that is known."""
+        """The configuration with its global batch, as far as that is known."""
         return self.placed or with_global_batch(self.config)
 
     @property
@@ -180,7 +180,7 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None, 
     `texts` may have those of `OF_THE_RUN` too. A run that `resumes` no longer needs the weights that it began with.
     """
     keys = {key: text for key, text in texts.items() if key not in OF_THE_RUN}
-    search, of_search = _read_search(texts)
+    search, search_problems = _read_search(texts)
     values, axes, problems = _read(keys, base, draws=search is not None)
     about, not_allowed = _read_about(texts)
     # A key that does not apply must neither block the run nor appear in the command.
@@ -191,8 +191,9 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None, 
     problems = [problem for problem in problems if problem.key not in idle]
     unreadable = frozenset(problem.key for problem in problems)
     config = msgspec.structs.replace(base, **values)
-    if axes or any(_is_several(keys.get(key, "")) for key in unreadable):
-        not_allowed |= of_search
+    # A text that cannot be read may have been to be several values.
+    if axes or any("," in keys.get(key, "") or ".." in keys.get(key, "") for key in unreadable):
+        not_allowed |= search_problems
     else:
         search = None
         idle.add(TRIALS.key)
@@ -202,16 +203,17 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None, 
         idle.add(METRIC.key)
     here = placement_problems(config, machine) if machine is not None else []
     weights = [] if resumes else check_weights(config)
-    for found in (check_data(config), weights, here, cross_check(config)):
+    for further in (check_data(config), weights, here, cross_check(config)):
         # What depends on a wrong key is wrong too: report the cause alone.
         wrong = {problem.key for problem in problems}
-        problems += [problem for problem in found if not wrong & problem.keys]
+        problems += [problem for problem in further if not wrong & problem.keys]
     if axes and not problems:
         problems = _check_sweep(config, axes, machine, draws=bool(search))
     if axes and about.name and not STUDY.fullmatch(about.name):
         not_allowed[NAME.key] = f"{shown(about.name)} is no name of a sweep: use {STUDY_RULE}."
     placed = place(config, machine) if machine is not None and not problems else None
-    if not _device_ids_apply(config, machine) and "device_ids" not in unreadable:
+    has_choice = machine is not None and bool(machine.gpus) and config.platform != "cpu"
+    if not config.device_ids and not has_choice and "device_ids" not in unreadable:
         idle.add("device_ids")
     return Draft(
         base=base,
@@ -229,12 +231,12 @@ def examine(texts: Mapping[str, str], base: RunConfig, machine: Machine | None, 
 
 
 def _field_of(axis: Axis) -> str:
-    """The form's field in which a key is: that of a script's own value has all of them."""
+    """Returns the form's field in which a key is: that of a script's own value has all of them."""
     return axis.key if axis.key in OPTIONS else "values"
 
 
 def _check_sweep(config: RunConfig, axes: Sequence[Axis], machine: Machine | None, *, draws: bool) -> list[Problem]:
-    """Problems of a sweep's combinations; of very many those of each key alone, as long as it is edited."""
+    """Returns the problems of a sweep's combinations; of very many those of each key alone, as long as it is edited."""
     checks = checks_of(machine) if machine is not None else []
     if draws:
         return check_draws(config, axes, checks)
@@ -249,32 +251,30 @@ def _check_sweep(config: RunConfig, axes: Sequence[Axis], machine: Machine | Non
 
 
 def several_words(draft: Draft, key: str) -> str:
-    """What a field with several values says of them: "3 values: 0.1, 0.03, 0.01"; "" of any other."""
-    own = [axis for axis in draft.axes if _field_of(axis) == key]
-    if not own:
-        return ""
-    counts = [plural(len(one.values), "value") if one.values else "drawn from" for one in own]
-    return sanitize("; ".join(f"{count}: {_listed(one)}" for count, one in zip(counts, own, strict=True)))
+    """Returns what a field with several values says of them: "3 values: 0.1, 0.03, 0.01"; "" of any other."""
+    axes = [axis for axis in draft.axes if _field_of(axis) == key]
+    counts = [plural(len(axis.values), "value") if axis.values else "drawn from" for axis in axes]
+    return sanitize("; ".join(f"{count}: {_listed(axis)}" for count, axis in zip(counts, axes, strict=True)))
 
 
 def _listed(axis: Axis) -> str:
     if not axis.values:
         return axis.text
-    words = [short_value(value) for value in axis.values]
-    return ", ".join(words if len(words) <= LISTED else [*words[: LISTED - 2], "…", words[-1]])
+    values = list(map(short_value, axis.values))
+    return ", ".join(values if len(values) <= LISTED else [*values[: LISTED - 2], "…", values[-1]])
 
 
 def sweep_words(draft: Draft) -> str:
     """Describes a sweep: "6 runs: learning_rate 0.1, 0.01 × seed 0, 1, 2"."""
-    each = " × ".join(f"{axis.key} {_listed(axis)}" for axis in draft.axes)
+    axes = " × ".join(f"{axis.key} {_listed(axis)}" for axis in draft.axes)
     if search := draft.search:
         pruning = "without pruning" if search.pruner == "none" else f"{search.pruner} pruning"
-        return sanitize(f"{plural(search.trials, 'trial')} by Optuna: {each} · {pruning}")
-    return sanitize(f"{plural(draft.runs, 'run')}: {each}")
+        return sanitize(f"{plural(search.trials, 'trial')} by Optuna: {axes} · {pruning}")
+    return sanitize(f"{plural(draft.runs, 'run')}: {axes}")
 
 
 def study_of(draft: Draft, preset: str | None) -> Study:
-    """The study that a launch begins."""
+    """Returns the study that a launch begins."""
     return Study(
         name=draft.about.name or _stem(draft, preset),
         axes={axis.key: axis.text for axis in draft.axes},
@@ -287,7 +287,7 @@ def study_of(draft: Draft, preset: str | None) -> Study:
 
 
 def _stem(draft: Draft, preset: str | None) -> str:
-    """What a study is named after: a script, but of one that is a preset of the user's the preset."""
+    """Returns what a study is named after: a script, but of one that is a preset of the user's the preset."""
     if draft.is_script and draft.config.script != draft.base.script:
         return stem_of(subject(draft.config))
     return stem_of(preset or "defaults")
@@ -295,15 +295,14 @@ def _stem(draft: Draft, preset: str | None) -> str:
 
 def in_words(problems: Iterable[Problem]) -> dict[str, str]:
     """Returns problems by the form's keys; "" for a key that the form does not have."""
-    words: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for problem in problems:
-        name = problem.key.removeprefix("--")
-        known = name in FIELDS
-        text = problem.message if known else str(problem)
-        text = text[:1].upper() + text[1:] if not known else text
-        key = name if known else ""
-        words[key] = f"{words[key]} {text}" if key in words else text
-    return words
+        key, text = problem.key.removeprefix("--"), problem.message
+        if key not in FIELDS:
+            key, text = "", str(problem)
+            text = text[:1].upper() + text[1:]
+        texts[key] = f"{texts[key]} {text}" if key in texts else text
+    return texts
 
 
 def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like: bool = False) -> str | None:
@@ -314,56 +313,56 @@ def command_line(draft: Draft, preset: str | None, runs_dir: str | None, *, like
     if draft.not_in_words:
         return None
     verb = "sweep" if draft.axes else "run"
-    words = ["tuiapp", verb, *(["--like"] if like else []), *([preset] if preset else [])]
+    command = ["tuiapp", verb, *(["--like"] if like else []), *([preset] if preset else [])]
     changes, passed = changed_keys(draft.config, draft.base), list[str]()
     for axis in draft.axes:
         changes.pop(axis.key, None)
     if any(_field_of(axis) == "values" for axis in draft.axes):
         swept = {axis.key for axis in draft.axes}
-        rest = {key: value for key, value in read_texts(draft.config.values).items() if key not in swept}
+        fixed = {key: value for key, value in read_texts(draft.config.values).items() if key not in swept}
         changes.pop("values", None)
-        changes |= {"values": shlex.join(f"{key}={value}" for key, value in rest.items())} if rest else {}
+        changes |= {"values": shlex.join(f"{key}={value}" for key, value in fixed.items())} if fixed else {}
     if draft.is_script and not preset:
         script = draft.config.script
         by_name = script.startswith(MODULE) or script.endswith(".py")
         if by_name:
             named = script.startswith(MODULE) and not draft.axes
-            words += ["-m", script.removeprefix(MODULE)] if named else [script]
+            command += ["-m", script.removeprefix(MODULE)] if named else [script]
         for key in ("backend", "script") if by_name else ():
             changes.pop(key, None)
     if draft.is_script and "arguments" in changes and "arguments" not in draft.problems:
         passed = ["--", *split_words(str(changes.pop("arguments")))]
     for key, value in changes.items():
-        words += ["--set", f"{key}={format_value(value)}"]
+        command += ["--set", f"{key}={format_value(value)}"]
     for axis in draft.axes:
-        words += ["--search" if draft.search else "--grid", f"{axis.key}={axis.text}"]
+        command += ["--search" if draft.search else "--grid", f"{axis.key}={axis.text}"]
     if search := draft.search:
-        words += ["--trials", str(search.trials)]
-        words += ["--prune", search.pruner] if search.pruner != PRUNE.default else []
-    words += ["--metric", draft.metric] if draft.metric else []
-    words += ["--name", draft.about.name] if draft.about.name else []
+        command += ["--trials", str(search.trials)]
+        command += ["--prune", search.pruner] if search.pruner != PRUNE.default else []
+    command += ["--metric", draft.metric] if draft.metric else []
+    command += ["--name", draft.about.name] if draft.about.name else []
     for tag in draft.about.tags:
-        words += ["--tag", tag]
+        command += ["--tag", tag]
     if runs_dir is not None:
-        words += ["--runs-dir", runs_dir]
-    return shlex.join([*words, *passed])
+        command += ["--runs-dir", runs_dir]
+    return shlex.join([*command, *passed])
 
 
 def device_words(config: RunConfig, machine: Machine) -> str:
     """Describes the devices of a placed configuration."""
-    one = config.devices == 1
     chosen = [gpu.number for gpu in machine.gpus if gpu.uuid in config.device_ids]
     numbers = f": {', '.join(chosen)}" if 0 < len(chosen) < len(machine.gpus) else ""
-    if not BACKENDS[config.backend].builtin:
+    backend, several = BACKENDS[config.backend], config.devices != 1
+    if not backend.builtin:
         count = rank_processes(config)
         processes = "1 process" if count == 1 else f"{count} processes"
         return f"{processes} on {plural(config.devices, 'GPU') if config.platform == 'cuda' else 'the CPU'}{numbers}"
     if config.platform == "cuda":
-        by = BACKENDS[config.backend].collectives
-        return f"1 GPU{numbers}" if one else f"{config.devices} GPUs{f' ({by})' if by else ''}{numbers}"
-    if BACKENDS[config.backend].process_per_device:
-        return "1 CPU rank" if one else f"{config.devices} CPU ranks (gloo)"
-    return "1 CPU device" if one else f"{config.devices} virtual CPU devices"
+        by = f" ({backend.collectives})" if backend.collectives else ""
+        return f"{config.devices} GPUs{by}{numbers}" if several else f"1 GPU{numbers}"
+    if backend.process_per_device:
+        return f"{config.devices} CPU ranks (gloo)" if several else "1 CPU rank"
+    return f"{config.devices} virtual CPU devices" if several else "1 CPU device"
 
 
 def _read(
@@ -376,8 +375,8 @@ def _read(
     for key, text in texts.items():
         try:
             if key == "values" and not BACKENDS.get(str(plain["backend"]), BACKENDS["torch-ddp"]).builtin:
-                values[key], own = _read_own(text, plain, draws=draws)
-                axes += own
+                values[key], of_script = _read_own(text, plain, draws=draws)
+                axes += of_script
             elif names_several(OPTIONS[key], text):
                 axis = read_axis({**plain, "backend": RunConfig().backend}, key, text, draws=draws)
                 values[key] = axis.probes[0]
@@ -392,11 +391,11 @@ def _read(
 def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[str, list[Axis]]:
     """Reads a script's own values: those of one each, and the first of several, with what is swept."""
     try:
-        given = read_texts(text)
+        values = read_texts(text)
     except ValueError as error:
         raise ConfigError([Problem("values", str(error))]) from None
     axes, problems = list[Axis](), list[Problem]()
-    for name, value in given.items():
+    for name, value in values.items():
         try:
             axis = read_axis(plain, name, value, draws=draws)
         except ConfigError as error:
@@ -404,27 +403,22 @@ def _read_own(text: str, plain: Mapping[str, object], *, draws: bool) -> tuple[s
         else:
             if len(axis.values) != 1:
                 axes.append(axis)
-                given[name] = format_value(axis.probes[0])
+                values[name] = format_value(axis.probes[0])
     if problems:
         raise ConfigError(problems)
-    return shlex.join(f"{name}={value}" for name, value in given.items()) if axes else text, axes
+    return shlex.join(f"{name}={value}" for name, value in values.items()) if axes else text, axes
 
 
 def _read_about(texts: Mapping[str, str]) -> tuple[About, dict[str, str]]:
-    """Returns what is allowed of it, and the problems of the rest by field."""
-    given = {NAME.key: texts.get(NAME.key, "").strip(), TAGS.key: split_tags(texts.get(TAGS.key, ""))}
+    """Returns the name and the tags that are allowed, and the problems of those that are not, by field."""
+    values = {NAME.key: texts.get(NAME.key, "").strip(), TAGS.key: split_tags(texts.get(TAGS.key, ""))}
     about, problems = About(), dict[str, str]()
-    for key, value in given.items():
+    for key, value in values.items():
         try:
             about = msgspec.structs.replace(about, **{key: value})
         except AboutError as error:
             problems[key] = str(error)
     return about, problems
-
-
-def _is_several(text: str) -> bool:
-    """Whether a text that cannot be read was to be several values."""
-    return "," in text or ".." in text
 
 
 def _read_search(texts: Mapping[str, str]) -> tuple[Search | None, dict[str, str]]:
@@ -445,21 +439,19 @@ def _parse(option: Option, text: str) -> Value:
     return option.parse(text)
 
 
-def _device_ids_apply(config: RunConfig, machine: Machine | None) -> bool:
-    return bool(config.device_ids) or (machine is not None and bool(machine.gpus) and config.platform != "cpu")
-
-
 def machine_words(machine: Machine | None) -> str:
     """Describes this machine on one line."""
     if machine is None:
         return "detecting devices…"
-    words = [plural(machine.cpu_cores, "CPU core"), f"{format_bytes(machine.memory_total_bytes)} of memory"]
     names = Counter(sanitize(gpu.name) for gpu in machine.gpus)
-    words += [f"{count} × {name}" for name, count in names.items()]
-    if machine.gpu_limit:
-        words.append(sanitize(machine.gpu_limit))
-    if machine.driver:
-        words.append(f"driver {sanitize(machine.driver)}")
-    if not machine.gpus:
-        words.append(f"no GPU: {sanitize(machine.gpu_problem)}" if machine.gpu_problem else "no GPU")
-    return join_words(words)
+    why = f": {sanitize(machine.gpu_problem)}" if machine.gpu_problem else ""
+    return join_words(
+        [
+            plural(machine.cpu_cores, "CPU core"),
+            f"{format_bytes(machine.memory_total_bytes)} of memory",
+            *(f"{count} × {name}" for name, count in names.items()),
+            sanitize(machine.gpu_limit),
+            f"driver {sanitize(machine.driver)}" if machine.driver else "",
+            "" if machine.gpus else f"no GPU{why}",
+        ]
+    )

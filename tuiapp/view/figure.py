@@ -37,8 +37,8 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
     """
     alone, shown = len(runs) == 1, metric(name)
     # Without a counterpart in evaluations it is drawn alone.
-    names = dict.fromkeys((name, held_out_of(name, [one for *_, curves in runs for one in curves.names]) or name))
-    lines = [Line(each, place, curves[ALL, each], curves, "step", each) for _, place, curves in runs for each in names]
+    names = dict.fromkeys((name, held_out_of(name, [key for *_, curves in runs for key in curves.names]) or name))
+    lines = [Line(key, index, curves[ALL, key], curves, "step", key) for _, index, curves in runs for key in names]
     chart = build_lines(lines, ChartOptions(name), columns=COLUMNS, rows=ROWS, extremes=alone)
     if not chart.curves:
         return ""
@@ -58,10 +58,10 @@ def draw_figure(runs: Sequence[tuple[str, int, Curves]], name: str, *, standalon
 def draw_scaling(chart: Chart, unit: str) -> str:
     """Returns the SVG of a scaling study's chart, `COLUMNS` wide: points with their spread, and the ideal line."""
     measured, linear = chart.curves[0], chart.raw[0]
-    known = np.flatnonzero(~np.isnan(measured.middle))
-    points = zip(*(_points(known, each, chart) for each in (measured.middle, measured.low, measured.high)), strict=True)
+    columns = np.flatnonzero(~np.isnan(measured.middle))
+    curves = (_points(columns, values, chart) for values in (measured.middle, measured.low, measured.high))
     marks = []
-    for point, low, high in points:
+    for point, low, high in zip(*curves, strict=True):
         x, y = point.split()
         marks += [f'<circle class="f0" cx="{x}" cy="{y}" r="3"/>', f'<path class="curve c0" d="M{low}L{high}"/>']
     ends = "L".join(_points(np.flatnonzero(~np.isnan(linear.middle)), linear.middle, chart))
@@ -92,17 +92,20 @@ def style() -> str:
     )
 
 
-def swatch(place: int) -> str:
-    """Returns a short piece of a run's curve, for a legend."""
+def swatch(index: int) -> str:
+    """Returns a short piece of the curve of the run with that index, for a legend."""
     return (
         '<svg class="figure" xmlns="http://www.w3.org/2000/svg" width="36" height="10" aria-hidden="true">'
-        f'<path class="curve c{place}"{_dash(place)} d="M1 5H35"/></svg>'
+        f'<path class="curve c{index}"{_dash(index)} d="M1 5H35"/></svg>'
     )
 
 
 def _colors(*, dark: bool) -> str:
-    each = ((place, series_color(place, dark=dark)) for place in range(len(DASHES)))
-    return "".join(f".figure .c{place}{{stroke:{color}}}.figure .f{place}{{fill:{color}}}" for place, color in each)
+    colors = [series_color(index, dark=dark) for index in range(len(DASHES))]
+    rules = (
+        f".figure .c{index}{{stroke:{color}}}.figure .f{index}{{fill:{color}}}" for index, color in enumerate(colors)
+    )
+    return "".join(rules)
 
 
 def _heights(values: Floats, chart: Chart) -> Floats:
@@ -128,15 +131,15 @@ def _axes(chart: Chart, x_ticks: Ticks, name: str) -> str:
 
 def _pieces(curve: Curve) -> list[NDArray[np.int64]]:
     """Returns the columns with a value, in pieces between values that were not finite."""
-    known = np.flatnonzero(~np.isnan(curve.middle))
+    columns = np.flatnonzero(~np.isnan(curve.middle))
     # A break belongs to the next point that there is.
-    broken = np.diff(np.cumsum(curve.breaks)[known]) > 0
-    return np.split(known, np.flatnonzero(broken) + 1)
+    broken = np.diff(np.cumsum(curve.breaks)[columns]) > 0
+    return np.split(columns, np.flatnonzero(broken) + 1)
 
 
 def _points(columns: NDArray[np.int64], values: Floats, chart: Chart) -> list[str]:
     x, y = LEFT + columns / (COLUMNS - 1) * (RIGHT - LEFT), _heights(values[columns], chart)
-    return [f"{one:.1f} {other:.1f}" for one, other in zip(x.tolist(), y.tolist(), strict=True)]
+    return [f"{across:.1f} {down:.1f}" for across, down in zip(x.tolist(), y.tolist(), strict=True)]
 
 
 def _path(curve: Curve, chart: Chart, *, thin: bool) -> str:
@@ -161,29 +164,28 @@ def _within_axes(drawn: Sequence[str], chart: Chart) -> list[str]:
     """Cuts off what is beyond the axis of values, as the program's charts do."""
     if chart.clipped == (None, None):
         return list(drawn)
-    place = f"{LEFT} {TOP - 2} {RIGHT - LEFT} {BOTTOM - TOP + 4}"
-    x, y, width, height = place.split()
+    box = f"{LEFT} {TOP - 2} {RIGHT - LEFT} {BOTTOM - TOP + 4}"
+    x, y, width, height = box.split()
     # An inner SVG has no overflow.
-    return [f'<svg x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{place}">', *drawn, "</svg>"]
+    return [f'<svg x="{x}" y="{y}" width="{width}" height="{height}" viewBox="{box}">', *drawn, "</svg>"]
 
 
 def _clipped(chart: Chart, name: str) -> str:
-    """What the first values reach that are not on the axis."""
-    words = metric(name).format
+    """Returns what the first values reach that are not on the axis."""
     ends = zip("↓↑", chart.clipped, strict=True)
-    texts = [f"{arrow} {words(end)} at first" for arrow, end in ends if end is not None]
+    texts = [f"{arrow} {metric(name).format(end)} at first" for arrow, end in ends if end is not None]
     return f'<text x="{LEFT}" y="34">{_text(", ".join(texts))}</text>' if texts else ""
 
 
 def _legend(chart: Chart, name: str, runs: Sequence[tuple[str, int, Curves]]) -> str:
-    """The runs' labels, and which curve is the evaluation's, from right to left above the axes."""
+    """Returns the runs' labels, and which curve is the evaluation's, from right to left above the axes."""
     parts, x = [], float(RIGHT)
     if beside := next((curve.label for curve in chart.curves if curve.label != name), ""):
         text = f"● {metric(beside).label}"
         parts.append(f'<text x="{x:.0f}" y="20" text-anchor="end">{_text(text)}</text>')
         x -= 6.5 * len(text) + 16
     drawn = {curve.color for curve in chart.curves} if len(runs) > 1 else ()
-    for label, index in [(label, index) for label, index, _ in reversed(runs) if index in drawn]:
+    for label, index, _ in (run for run in reversed(runs) if run[1] in drawn):
         parts.append(f'<text x="{x:.0f}" y="20" text-anchor="end">{_text(label)}</text>')
         x -= 8 * len(label) + 4
         parts.append(f'<path class="curve c{index}"{_dash(index)} d="M{x - 24:.0f} 16H{x:.0f}"/>')
@@ -191,8 +193,8 @@ def _legend(chart: Chart, name: str, runs: Sequence[tuple[str, int, Curves]]) ->
     return "\n".join(parts)
 
 
-def _dash(place: int) -> str:
-    return f' stroke-dasharray="{DASHES[place]}"' if DASHES[place] else ""
+def _dash(index: int) -> str:
+    return f' stroke-dasharray="{DASHES[index]}"' if DASHES[index] else ""
 
 
 def _text(text: str) -> str:
