@@ -9,7 +9,7 @@ from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.view.chart import Chart, ChartOptions
 
 PAUSED = ["paused", "v: resume"]
-"""Said while values are read."""
+"""What is said while values are read."""
 
 
 def setting_words(chart: Chart, options: ChartOptions, *names: str) -> list[str]:

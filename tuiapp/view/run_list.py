@@ -43,32 +43,33 @@ from tuiapp.view.run_values import (
     as_share,
     has_value,
     is_constant,
+    key_column,
     keys_apart,
     kind_of,
+    metric_column,
     names_of,
     own_metrics,
     same_names,
     sort_key,
     unknown_name,
-    value_column,
     value_of,
 )
 from tuiapp.view.table import Column, Figure, in_order, nonempty
 
 BEST = "best"
-"""The column of what runs are best by, where that is not the same for all."""
+"""Name of the column of what runs are best by, where that is not the same for all."""
 
 MOST_BEST = 18
 """Most cells of the best value."""
 
 DISK = "disk"
-"""The column of what runs take on the disk, which is measured where it is asked for."""
+"""Name of the column of what runs take on the disk, which is measured where it is asked for."""
 
 BAR_CELLS = 8
 """Cells of the bar of a run's progress."""
 
 NEWEST = "started"
-"""The column that runs are sorted by at first."""
+"""Name of the column that runs are sorted by at first."""
 
 
 def is_stalled(info: RunInfo) -> bool:
@@ -149,10 +150,6 @@ def _backend(info: RunInfo) -> str:
     return info.config.backend if info.config else ""
 
 
-def _run_id(info: RunInfo) -> str:
-    return info.directory.run_id
-
-
 def title(info: RunInfo) -> str:
     """Returns a run's name, if it has one, and its id."""
     return join_words([sanitize(info.name, 100), sanitize(info.directory.run_id)])
@@ -173,15 +170,15 @@ def tags(info: RunInfo) -> str:
     return sanitize(", ".join(info.about.tags))
 
 
-def _words(
+def _text_column(
     name: str,
     width: int,
     rank: int,
     cell: Callable[[RunInfo], str],
     key: Callable[[RunInfo], str],
-    **more: Any,
+    **fields: Any,
 ) -> Column[RunInfo]:
-    return Column(name, width, cell, rank, left=True, name=name, key=lambda info: key(info) or None, **more)
+    return Column(name, width, cell, rank, left=True, name=name, key=lambda info: key(info) or None, **fields)
 
 
 def _figure(
@@ -241,29 +238,29 @@ def _while_live(
     width: int,
     together: Callable[[Sequence[RunInfo]], str],
     key: Callable[[RunInfo], float | None],
-    **more: Any,
+    **fields: Any,
 ) -> Column[RunInfo]:
     """Returns the column of what only live runs have."""
     comes = lambda infos: any(key(info) is not None for info in infos)  # noqa: E731
     cell = lambda info: together([info])  # noqa: E731
-    return Column(title, width, cell, 1, name=name, key=key, together=together, comes=comes, **more)
+    return Column(title, width, cell, 1, name=name, key=key, together=together, comes=comes, **fields)
 
 
 def _named(info: RunInfo) -> str:
     """Returns a run's name, or else how its id ends."""
-    return sanitize(info.name, 100) or f"…{'-'.join(sanitize(_run_id(info)).split('-')[-2:])}"
+    return sanitize(info.name, 100) or f"…{'-'.join(sanitize(info.directory.run_id).split('-')[-2:])}"
 
 
 _LOSS, _ACCURACY, _RATE = KNOWN[LOSS], KNOWN[TEST_ACCURACY], KNOWN[RATE]
 
 COLUMNS = (
-    _words("state", 12, 0, state, lambda info: info.status, together=state_counts),
-    _words(
+    _text_column("state", 12, 0, state, lambda info: info.status, together=state_counts),
+    _text_column(
         "name", 10, 1, _named, lambda info: info.name, most=20, comes=lambda infos: any(info.name for info in infos)
     ),
-    _words("backend", 12, 4, lambda info: _backend(info) or MISSING, _backend),
-    _words("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
-    _words("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
+    _text_column("backend", 12, 4, lambda info: _backend(info) or MISSING, _backend),
+    _text_column("model", 8, 3, model, lambda info: subject(info.config) if info.config else ""),
+    _text_column("dataset", 13, 8, dataset, lambda info: data_name(info.config) if info.config else ""),
     Column(
         "devices",
         7,
@@ -325,7 +322,14 @@ COLUMNS = (
         together=_disk,
         comes=lambda infos: False,
     ),
-    _words("run", 44, 12, lambda info: sanitize(_run_id(info)), _run_id, together=lambda infos: MISSING),
+    _text_column(
+        "run",
+        44,
+        12,
+        lambda info: sanitize(info.directory.run_id),
+        lambda info: info.directory.run_id,
+        together=lambda infos: MISSING,
+    ),
 )
 
 BY_NAME = {column.name: column for column in COLUMNS}
@@ -348,7 +352,10 @@ WHAT_RUNS = ("backend", "model", "dataset", "devices")
 
 def column_of(name: str) -> Column[RunInfo]:
     """Returns one of the list's own columns by its name, or that of a key or metric by its full name."""
-    return BY_NAME.get(name) or value_column(name)
+    kind, bare = kind_of(name)
+    if name in BY_NAME:
+        return BY_NAME[name]
+    return metric_column(bare, kind) if kind and kind != CONFIG else key_column(bare)
 
 
 def is_column(name: str) -> bool:
@@ -365,11 +372,8 @@ def meant(name: str, infos: Sequence[RunInfo]) -> str:
         return name
     if kind_of(name)[0]:
         return name if has_value(infos, name) else ""
-    if has_value(infos, CONFIG + name):
-        return CONFIG + name
-    if has_value(infos, METRIC + name):
-        return METRIC + name
-    return CONFIG + name if any(key in OPTIONS for key in same_names(name)) else ""
+    kind = next((kind for kind in (CONFIG, METRIC) if has_value(infos, kind + name)), "")
+    return (kind or CONFIG) + name if kind or any(key in OPTIONS for key in same_names(name)) else ""
 
 
 def meant_column(by: str | Column[RunInfo], infos: Sequence[RunInfo]) -> Column[RunInfo]:
@@ -658,9 +662,9 @@ def as_sorted(info: RunInfo, before: RunInfo) -> RunInfo:
     """
     if info is before:
         return info
-    place = None if before.place is None else info.place or 0
+    in_queue = None if before.place is None else info.place or 0
     facts = before.facts if info.facts.config == before.facts.config else info.facts
-    return replace(before, config=info.config, about=info.about, facts=facts, place=place)
+    return replace(before, config=info.config, about=info.about, facts=facts, place=in_queue)
 
 
 def standing(info: RunInfo) -> tuple[bool, int, bool]:

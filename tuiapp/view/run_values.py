@@ -176,15 +176,9 @@ def names_of(infos: Iterable[RunInfo]) -> list[str]:
     return list(dict.fromkeys(name for info in infos for name in (*known_values(info), *result_values(info))))
 
 
-def value_column(name: str, rank: int = 0) -> Column[RunInfo]:
-    """Returns the column of a value by its full name: numbers in their order, then texts in theirs."""
-    kind, bare = kind_of(name)
-    return metric_column(bare, kind, rank) if kind and kind != CONFIG else key_column(bare, rank)
-
-
 @lru_cache(1024)
-def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInfo]:
-    """Returns the column of what a metric came to, or of its best value."""
+def metric_column(name: str, kind: str = METRIC) -> Column[RunInfo]:
+    """Returns the column of what a metric came to, or of its best value: numbers come before texts."""
     full, rises = kind + name, metric(name).rises
     best = Objective(name, kind == GREATEST)
     words: Callable[[float | None], str] = format_accuracy if split(name)[1] in ACCURACIES else metric(name).format
@@ -203,7 +197,6 @@ def metric_column(name: str, kind: str = METRIC, rank: int = 0) -> Column[RunInf
         title,
         max(4, len(title)),
         cell,
-        rank,
         most=MOST_CELLS,
         name=full,
         key=lambda info: sort_key(value_of(info, full) if (value := number(info)) is None else value),

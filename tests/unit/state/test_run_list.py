@@ -36,7 +36,7 @@ from tuiapp.view.run_list import (
     shared,
     unknown_names,
 )
-from tuiapp.view.run_values import differing_keys, value_column
+from tuiapp.view.run_values import differing_keys
 from tuiapp.view.table import fitting
 
 ALL = [info(n, learning_rate=0.1**n) for n in range(4, 0, -1)]
@@ -153,7 +153,7 @@ def test_columns_are_those_that_tell_runs_apart() -> None:
     columns = {one.name: one for one in columns_of([SCRIPTS[0], script(9, {"api_key": "xyz", "lr": 1 / 3})])}
     # Secrets differ, but that tells nobody anything.
     assert "config.api_key" not in columns
-    assert [value_column(f"config.{name}").cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
+    assert [column_of(f"config.{name}").cell(SCRIPTS[0]) for name in ("api_key", "lr")] == ["***", "0.5"]
     assert columns["config.lr"].cell(script(9, {"lr": 1 / 3})) == "0.333333"
 
 

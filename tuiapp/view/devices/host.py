@@ -51,16 +51,11 @@ def host_line(host: HostSample, width: int) -> Line:
 
 def full_rows(host: HostSample, width: int) -> list[Line]:
     """Returns the rows of what is nearly full: the disk of the runs, /dev/shm."""
-    free, total, room = host.disk_free_bytes, host.disk_total_bytes, bar_room(width)
-    used, most = host.shm_used_bytes, host.shm_total_bytes
-    parts = [
-        ("/dev/shm", _part(used, most), share(used, most)),
-        ("runs disk", _part(total - free, total) if total else None, f"{format_bytes(free)} free"),
-    ]
+    shares = _filled_shares(host)
     return [
-        pad(_row(label, part, note, room, fills=True), width)
-        for label, part, note in parts
-        if part is not None and part >= NEARLY_FULL
+        pad(_row(label, *shares[label], bar_room(width), fills=True), width)
+        for label in ("/dev/shm", "runs disk")
+        if (shares[label][0] or 0.0) >= NEARLY_FULL
     ]
 
 
@@ -68,20 +63,16 @@ def host_rows(host: HostSample, width: int, most: int = 99) -> list[Line]:
     """Describes the host in at most `most` rows with bars, the most important first."""
     note = note_cells(width)
     room = bar_room(width)
-    memory = _part(host.memory_used_bytes, host.memory_total_bytes)
-    swap = _part(host.swap_used_bytes, host.swap_total_bytes)
-    shm = _part(host.shm_used_bytes, host.shm_total_bytes)
-    free, total = host.disk_free_bytes, host.disk_total_bytes
+    memory, shares = _part(host.memory_used_bytes, host.memory_total_bytes), _filled_shares(host)
     load = join_words([f"load {host.load_1m:.2f}", plural(host.cpu_cores, "core") if note > 13 else ""])
     rows: list[tuple[int, Line]] = [(0, _row("host CPU", host.cpu_percent / 100, load, room))]
     rows += [(3, cores) for cores in _core_bars(host.cpu_percent_per_core or (), width)]
     rows.append((1, _row("host memory", memory, share(host.memory_used_bytes, host.memory_total_bytes), room)))
     if host.swap_total_bytes:
-        rows.append((6, _row("swap", swap, share(host.swap_used_bytes, host.swap_total_bytes), room)))
+        rows.append((6, _row("swap", *shares["swap"], room)))
     if host.shm_total_bytes:
-        rows.append((4, _row("/dev/shm", shm, share(host.shm_used_bytes, host.shm_total_bytes), room, fills=True)))
-    used = _part(total - free, total) if total else None
-    rows.append((2, _row("runs disk", used, f"{format_bytes(free)} free", room, fills=True)))
+        rows.append((4, _row("/dev/shm", *shares["/dev/shm"], room, fills=True)))
+    rows.append((2, _row("runs disk", *shares["runs disk"], room, fills=True)))
     rows.append((5, line("  ", Span(_remaining_words(host, width - 2), "muted"))))
     kept = sorted(range(len(rows)), key=lambda number: (rows[number][0], number))[: max(2, most)]
     return [pad(rows[number][1], width) for number in sorted(kept)]
@@ -129,6 +120,19 @@ def _missing(host: HostSample) -> str:
     absent = [name for name, total in totals.items() if total is None]
     none = "no swap" if host.swap_total_bytes == 0 else ""
     return join_words([none, f"{', '.join(absent)} {NOT_AVAILABLE}" if absent else ""])
+
+
+def _filled_shares(host: HostSample) -> dict[str, tuple[float | None, str]]:
+    """Returns what fills up → how full it is, from 0 to 1, and that in words."""
+    free, total = host.disk_free_bytes, host.disk_total_bytes
+    sizes = {
+        "/dev/shm": (host.shm_used_bytes, host.shm_total_bytes),
+        "swap": (host.swap_used_bytes, host.swap_total_bytes),
+    }
+    return {
+        "runs disk": (_part(total - free if total else None, total), f"{format_bytes(free)} free"),
+        **{name: (_part(*size), share(*size)) for name, size in sizes.items()},
+    }
 
 
 def _part(used: float | None, total: float | None) -> float | None:
@@ -223,24 +227,14 @@ def _cores(values: Sequence[float], width: int, rows: int) -> list[Line]:
 
 def gauges(host: HostSample, width: int) -> list[Line]:
     """Returns a bar for each thing that fills up: the disk, /dev/shm, swap; as many in a line as fit."""
-    free, total = host.disk_free_bytes, host.disk_total_bytes
-    figures = [("runs disk", total - free, total, f"{format_bytes(free)} free")] if total else []
-    for name, used, most in (
-        ("/dev/shm", host.shm_used_bytes, host.shm_total_bytes),
-        ("swap", host.swap_used_bytes, host.swap_total_bytes),
-    ):
-        if used is not None and most:
-            figures.append((name, used, most, share(used, most)))
-    if not figures:
-        return []
-    across = max(1, min(len(figures), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
+    shares = [(name, part, note) for name, (part, note) in _filled_shares(host).items() if part is not None]
+    across = max(1, min(len(shares), (width + GAP) // (GAUGE_LABEL_CELLS + GAUGE_NOTE_CELLS + 20)))
     cells = (width - GAP * (across - 1)) // across
-    bars = [_gauge(*figure, cells) for figure in figures]
+    bars = [_gauge(name, 100 * part, note, cells) for name, part, note in shares]
     return [beside(bars[first : first + across], cells, GAP) for first in range(0, len(bars), across)]
 
 
-def _gauge(name: str, used: float, total: float, note: str, width: int) -> Line:
-    percent = 100 * used / total
+def _gauge(name: str, percent: float, note: str, width: int) -> Line:
     severity = level(percent)
     room = max(1, width - GAUGE_LABEL_CELLS - GAUGE_NOTE_CELLS - 8)
     return line(
