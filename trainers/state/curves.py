@@ -28,7 +28,9 @@ from tuiapp.trainers.contract.metrics import (
     STEP_TIME,
     TEST_ACCURACY,
     TEST_LOSS,
+    evaluation_of,
     group_of,
+    loss_of,
 )
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps, StepZero
@@ -461,8 +463,12 @@ class Curves:
 
     def last_epochs(self, most: int = MAX_EPOCHS) -> Sequence[Epoch]:
         """Returns what the last epochs came to, ascending; none if it is not known how long one is."""
-        reported = self.reported_epochs
-        return reported.rows(self, most) if reported else self.epochs.rows[-most:]
+        if (reported := self.reported_epochs) is None:
+            return self.epochs.rows[-most:]
+        loss = loss_of(self.names)
+        losses = [self[rank, loss] for rank in self.ranks(loss)]
+        evaluated = [self.first(name) for name in evaluation_of(self.names)[1:]]
+        return reported.rows(losses, evaluated, self.timeline.seconds, most)
 
     def _of(self, rank: int) -> RankCurves:
         rank = rank if self.by_rank else ALL

@@ -7,18 +7,13 @@ over when the next has begun. Where the values begin anew, as with a second trai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, floor, isfinite
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tuiapp.trainers.contract.metrics import evaluation_of, loss_of
-from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch
+from tuiapp.trainers.state.epochs import Epoch
 from tuiapp.trainers.state.series import Floats, Integers, Series
-
-if TYPE_CHECKING:
-    from tuiapp.trainers.state.curves import Curves
 
 MOST = 1e6
 """A larger value is no epoch."""
@@ -61,8 +56,8 @@ class ReportedEpochs:
 
     def __init__(self, series: Series) -> None:
         steps, (low, high) = series.middles(), series.extremes()
-        known = (low >= 0) & (low <= high) & (high <= MOST)
-        steps, low, high = steps[known], low[known], high[known]
+        is_epoch = (low >= 0) & (low <= high) & (high <= MOST)
+        steps, low, high = steps[is_epoch], low[is_epoch], high[is_epoch]
         begin = -1.0 if series.first_step == 0 else 0.0
         self.first_step, self.last_step = (int(steps[0]), int(steps[-1])) if len(steps) else (0, 0)
         self._named = named = not ((low % 1).any() or (high % 1).any())
@@ -134,36 +129,42 @@ class ReportedEpochs:
             return 0
         done, begin = float(self.done[-1]), float(self.steps[0])
         least, most = (total_steps * done / (float(step) - begin) for step in (self._latest, self.steps[-1]))
-        whole = floor(most + NEARLY)
-        if whole < least - NEARLY:
+        epochs = floor(most + NEARLY)
+        if epochs < least - NEARLY:
             return ceil(most)
-        return whole if whole - 1 < least - NEARLY else 0
+        return epochs if epochs - 1 < least - NEARLY else 0
 
-    def rows(self, curves: Curves, most: int = MAX_EPOCHS) -> list[ReportedEpoch]:
-        """Returns the last epochs, ascending, with what the run reported at their steps."""
+    def rows(
+        self, losses: Sequence[Series], evaluated: Sequence[Series], times: Callable[[Floats], Floats], most: int
+    ) -> list[ReportedEpoch]:
+        """Returns the last epochs, ascending, with what the run reported at their steps.
+
+        Args:
+            losses: The curves of the training loss, of each rank that has one.
+            evaluated: The curves of the loss and the accuracy of evaluations.
+            times: Returns the second of the run at which each step was made.
+            most: How many epochs at most.
+        """
         first = max(1, ceil(self._first_done - NEARLY))
         numbers = np.arange(max(first, self.present - most + 1), self.present + 1)
         if not len(numbers):
             return []
         ends = np.rint(np.interp(numbers, self.done, self.steps, right=self.last_step))
-        evaluated = [curves.first(name) for name in evaluation_of(curves.names)[1:]]
         for places, steps, _ in (self._within(series, numbers) for series in evaluated):
             np.maximum.at(ends, places, steps)
         begins = np.concatenate([np.rint(np.interp(numbers[:1] - 1, self.done, self.steps)), ends[:-1]])
         if numbers[0] == first > 1:
             # The run goes on from another one's checkpoint.
             begins[0] = max(begins[0], self.first_step - 1)
-        times = curves.timeline.seconds
         seconds = times(ends) - times(begins)
-        losses = [curves[rank, loss_of(curves.names)] for rank in curves.ranks(loss_of(curves.names))]
         if numbers[0] == first:
-            begun = min([self.first_step, *(each.first_step for each in losses)])
+            begun = min([self.first_step, *(series.first_step for series in losses)])
             since = float(np.diff(times(np.array([begun, ends[0]], np.float64)))[0])
             seconds[0] = since * (ends[0] - begins[0]) / (ends[0] - begun) if ends[0] > begun else 0.0
         test_losses, test_accuracies = (np.full(len(numbers), np.nan) for _ in evaluated)
-        for series, found in zip(evaluated, (test_losses, test_accuracies), strict=True):
+        for series, column in zip(evaluated, (test_losses, test_accuracies), strict=True):
             places, _, values = self._within(series, numbers)
-            found[places] = values
+            column[places] = values
         columns = (numbers, ends - begins, seconds, _mean_within(losses, begins[0], ends), test_losses, test_accuracies)
         expected = round(self.steps_per_epoch)
         return [
@@ -188,25 +189,21 @@ class ReportedEpochs:
         One belongs to the last epoch that has begun before it.
         """
         steps, values = series.middles(), series.means()
-        known, begins = self._begins
+        begun, begins = self._begins
         of = np.searchsorted(begins, steps, side="right") - 1
-        places = np.where(of >= 0, known[of], -1) - numbers[0]
+        places = np.where(of >= 0, begun[of], -1) - numbers[0]
         inside = (places >= 0) & (places < len(numbers)) & np.isfinite(values)
         return places[inside], steps[inside], values[inside]
 
 
-def _places(series: Series, begin: float, ends: Floats) -> tuple[Integers, Floats]:
-    """Returns which epoch each value of a curve is of, and the values."""
-    steps, values = series.middles(), series.means()
-    inside = (steps > begin) & (steps <= ends[-1]) & np.isfinite(values)
-    return np.searchsorted(ends, steps[inside]), values[inside]
-
-
 def _mean_within(curves: Sequence[Series], begin: float, ends: Floats) -> Floats:
+    """Returns the mean over all curves of what each epoch has; the first begins after the step `begin`."""
     totals, counts = np.zeros(len(ends)), np.zeros(len(ends))
     for series in curves:
-        places, values = _places(series, begin, ends)
-        totals += np.bincount(places, values, len(ends))
+        steps, values = series.middles(), series.means()
+        inside = (steps > begin) & (steps <= ends[-1]) & np.isfinite(values)
+        places = np.searchsorted(ends, steps[inside])
+        totals += np.bincount(places, values[inside], len(ends))
         counts += np.bincount(places, minlength=len(ends))
     means: Floats = np.divide(totals, counts, out=np.full(len(ends), np.nan), where=counts > 0)
     return means
