@@ -68,6 +68,6 @@ def test_a_sweep_that_is_killed(
             place.read()
     # What it left goes with the next one that is made, once it is old enough to have no maker.
     monkeypatch.setattr(directory, "MAKING_S", 0.0)
-    queue.add(config, waiting.runs_dir, held=True)
+    queue.enqueue(config, waiting.runs_dir, held=True)
     assert not [*waiting.runs_dir.glob(".new-*")]
     assert not any(name.startswith(".") for run in find_run_dirs(waiting.runs_dir) for name in os.listdir(run.path))

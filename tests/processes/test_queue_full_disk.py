@@ -11,7 +11,7 @@ from tests.kit.disks import Disk, small_disk
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.library.queue_words import describe_place
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.queue import add, start_keeper
+from tuiapp.trainers.experiments.queue import enqueue, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 pytestmark = pytest.mark.nightly
@@ -35,7 +35,7 @@ def test_what_waits_waits_on_and_starts_when_there_is_room(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(queue, "start_keeper", lambda runs_dir: "")
-        runs = [add(script(tmp_path, "print(1)"), full.runs_dir) for _ in range(4)]
+        runs = [enqueue(script(tmp_path, "print(1)"), full.runs_dir) for _ in range(4)]
     disk.fill(0)
     # Its log and its notes need room, too.
     start_keeper(full.runs_dir)

@@ -22,7 +22,7 @@ from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import About, find_waiting
-from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.experiments.queue import enqueue
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.widgets.run_header import RunHeader
 from tuiapp.widgets.run_table import RunTable
@@ -54,7 +54,7 @@ def queue(tmp_path: Path, machine: Machine) -> tuple[Path, list[RunDir]]:
     runs_dir = tmp_path / "runs"
     record(runs_dir, h.RUN_ID, h.completed())
     names = ("first", "second", "third")
-    return runs_dir, [add(CONFIG, runs_dir, About(name=name), machine=machine, held=True) for name in names]
+    return runs_dir, [enqueue(CONFIG, runs_dir, About(name=name), machine=machine, held=True) for name in names]
 
 
 def names(app: List) -> list[str]:

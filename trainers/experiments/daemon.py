@@ -70,8 +70,8 @@ class Daemon:
         """Returns the pid of the process; 0 if there is none."""
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                words = process.cmdline()
-                if self.module in words and tuple(words[-len(self.arguments) :]) == self.arguments:
+                command = process.cmdline()
+                if self.module in command and tuple(command[-len(self.arguments) :]) == self.arguments:
                     return process.pid
         return 0
 
@@ -106,7 +106,7 @@ def serve(lock: Path, log: Path, work: Callable[[], None], is_needed: Callable[[
                 later = min(2 * later, LONGEST_S)
 
 
-def say(words: str) -> None:
+def say(text: str) -> None:
     """Writes a line into the log."""
     with contextlib.suppress(OSError):
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), words, file=sys.stderr, flush=True)
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=sys.stderr, flush=True)

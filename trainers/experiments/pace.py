@@ -41,9 +41,9 @@ def recent(runs_dir: Path) -> dict[Kind, RunInfo]:
     return {kind(info.config): info for info in map(summarise, runs) if info.status == "completed" and info.config}
 
 
-def seconds(config: RunConfig, total_steps: int, known: Mapping[Kind, RunInfo]) -> float | None:
+def seconds(config: RunConfig, total_steps: int, newest: Mapping[Kind, RunInfo]) -> float | None:
     """Returns what a run takes by an earlier one of its kind; None if there is none."""
-    earlier = known.get(kind(config))
+    earlier = newest.get(kind(config))
     if earlier is None or not earlier.summary.seconds:
         return None
     steps = earlier.summary.steps
@@ -55,7 +55,7 @@ def cost(
     at_a_time: int,
     placed: RunConfig,
     total_steps: int,
-    known: Mapping[Kind, RunInfo],
+    newest: Mapping[Kind, RunInfo],
     swept: Collection[str] = (),
 ) -> Cost | None:
     """Returns what runs like an earlier one take; None if there is none, or they take differently long.
@@ -63,8 +63,8 @@ def cost(
     `placed` is the first one's configuration with its devices, of `total_steps`, 0 if that is not known. They differ in
     the keys that are `swept`.
     """
-    each = seconds(placed, total_steps, known)
-    if each is None or not OF_A_KIND.isdisjoint(swept):
+    run_s = seconds(placed, total_steps, newest)
+    if run_s is None or not OF_A_KIND.isdisjoint(swept):
         return None
     gpus = placed.devices * placed.nodes if placed.platform == "cuda" else 0
-    return Cost(-(-runs // max(1, at_a_time)) * each, runs * gpus * each / 3600)
+    return Cost(-(-runs // max(1, at_a_time)) * run_s, runs * gpus * run_s / 3600)

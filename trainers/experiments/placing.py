@@ -20,7 +20,7 @@ CPU, SLURM = "cpu", "slurm"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldDevices:
     """What a live run has: UUIDs of GPUs, or a slot of the CPU."""
 
     run_id: str
@@ -39,7 +39,7 @@ class Facts:
     """All of the machine, those of whole GPUs with MIG their instances."""
     busy: Collection[str]
     """UUIDs of those that somebody else uses."""
-    live: Sequence[Held]
+    live: Sequence[HeldDevices]
     cpu_slots: int
 
 
@@ -101,9 +101,9 @@ def decide(queue: Sequence[Entry], facts: Facts) -> tuple[list[Start], dict[str,
                 taken |= set(free)
                 continue
             # It names those that it takes; of any it gets all that are free if it asks for no number.
-            given = free[:needed] if waiting.devices else free
-            taken |= set(given)
-            starts.append(Start(entry, tuple(given)))
+            assigned = free[:needed] if waiting.devices else free
+            taken |= set(assigned)
+            starts.append(Start(entry, tuple(assigned)))
         any_local = True
         alone = run_id if waiting.exclusive else ""
     return starts, reasons
@@ -115,16 +115,16 @@ def eligible(waiting: Waiting, gpus: Sequence[Gpu]) -> list[Gpu]:
         return [gpu for gpu in gpus if gpu.uuid in waiting.device_ids]
     wanted = waiting.environment.get(VISIBLE)
     if wanted is None:
-        seen = [*gpus]
+        visible = [*gpus]
     else:
         uuids = choose(wanted, {gpu.uuid: [] for gpu in gpus})
-        seen = [gpu for gpu in gpus if gpu.uuid in uuids]
+        visible = [gpu for gpu in gpus if gpu.uuid in uuids]
     # A run can use one MIG instance alone.
-    return seen if waiting.devices == 1 else [gpu for gpu in seen if gpu.part is None]
+    return visible if waiting.devices == 1 else [gpu for gpu in visible if gpu.part is None]
 
 
 def _needed(waiting: Waiting) -> int:
-    """How many slots or GPUs a run starts with at least."""
+    """Returns how many slots or GPUs a run starts with at least."""
     return 1 if waiting.platform != "cuda" else len(waiting.device_ids) or waiting.devices or 1
 
 
@@ -154,11 +154,11 @@ def forecast(
         until |= dict.fromkeys(held.gpus, held.ends)
         if not held.gpus and not held.on_slurm and slots:
             until[min(slots, key=until.__getitem__)] = held.ends
-    found: dict[str, float | None] = {}
+    starts: dict[str, float | None] = {}
     for entry in queue:
         waiting = entry.waiting
         if waiting.held or waiting.on_slurm:
-            found[entry.run.run_id] = None
+            starts[entry.run.run_id] = None
             continue
         usable = [gpu.uuid for gpu in eligible(waiting, facts.gpus)] if waiting.platform == "cuda" else slots
         needed = _needed(waiting)
@@ -167,7 +167,7 @@ def forecast(
         if waiting.exclusive:
             start = max(start, *until.values())
         start = max(start, waiting.not_before, facts.now)
-        found[entry.run.run_id] = start if math.isfinite(start) else None
+        starts[entry.run.run_id] = start if math.isfinite(start) else None
         ends = start + (duration(entry) or math.inf)
         until |= dict.fromkeys(until if waiting.exclusive else chosen, ends)
-    return found
+    return starts

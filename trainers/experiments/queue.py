@@ -39,7 +39,7 @@ from tuiapp.trainers.launch.directory import make_directories, working_directory
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import apart
 from tuiapp.trainers.launch.queued import end, has_started
-from tuiapp.trainers.state.status import append, known
+from tuiapp.trainers.state.status import append_event, known
 from tuiapp.trainers.state.summary import summarise
 
 KEEPER = "tuiapp.trainers.experiments.queue_keeper"
@@ -81,30 +81,30 @@ class QueueFiles:
     def __init__(self, runs_dir: Path) -> None:
         self.directory = runs_dir / ".queue"
         self.lock = self.directory / "lock"
-        self.bell = self.directory / "bell"
+        self.wake_file = self.directory / "bell"
         self.outlook = self.directory / "outlook.json"
         self.log = self.directory / "keeper.log"
 
 
-def add(config: RunConfig, runs_dir: Path, about: About | None = None, **place: Any) -> RunDir:
-    """Queues one run, as `add_all` does several."""
-    return add_all([(config, about or About())], runs_dir, **place)[0]
+def enqueue(config: RunConfig, runs_dir: Path, about: About | None = None, **fields: Any) -> RunDir:
+    """Queues one run, as `enqueue_all` does several."""
+    return enqueue_all([(config, about or About())], runs_dir, **fields)[0]
 
 
-def add_all(
-    runs: Sequence[tuple[RunConfig, About]], runs_dir: Path, *, machine: Machine | None = None, **place: Any
+def enqueue_all(
+    runs: Sequence[tuple[RunConfig, About]], runs_dir: Path, *, machine: Machine | None = None, **fields: Any
 ) -> list[RunDir]:
     """Puts new runs at the end of the queue, all or none, and sees to it that it has a keeper.
 
     The configurations are checked as at a launch, but for what is busy now; devices that they do not name are chosen
-    when they start. `place` has further fields of `Waiting`. Raises ConfigError, LaunchError, QueueError;
+    when they start. `fields` has further ones of `Waiting`. Raises ConfigError, LaunchError, QueueError;
     NotStartedError once they are queued.
     """
     machine = machine or inspect_machine()
     plans = check_all([config for config, _ in runs], machine)
     environment, directory = apart(), working_directory() or "/"
     with _alone(runs_dir):
-        entries = [one.waiting.order for one in find_waiting(runs_dir) if one.waiting.is_known]
+        entries = [entry.waiting.order for entry in find_waiting(runs_dir) if entry.waiting.is_known]
         first = max(entries, default=0.0) + 1
 
         def complete(number: int, run: RunDir) -> None:
@@ -118,9 +118,9 @@ def add_all(
                 on_slurm=config.launcher == "slurm",
                 environment=environment,
                 directory=directory,
-                **place,
+                **fields,
             )
-            put(run, waiting)
+            mark_waiting(run, waiting)
 
         made = make_directories(
             [(plan, about) for plan, (_, about) in zip(plans, runs, strict=True)], runs_dir, machine, complete
@@ -139,21 +139,21 @@ def check_all(configs: Sequence[RunConfig], machine: Machine) -> list[Plan]:
     plans = list[Plan]()
     for config in configs:
         if config.launcher in ("join", "ssh"):
-            words = "cannot be queued: the queue starts runs on this machine, or with slurm on others."
-            raise ConfigError([Problem("launcher", f"{config.launcher} {words}")])
+            reason = "cannot be queued: the queue starts runs on this machine, or with slurm on others."
+            raise ConfigError([Problem("launcher", f"{config.launcher} {reason}")])
         if config.launcher == "slurm" and inside_allocation():
-            words = "slurm cannot be queued inside an allocation, whose nodes it would ask for: tuiapp run uses them."
-            raise ConfigError([Problem("launcher", words)])
+            reason = "slurm cannot be queued inside an allocation, whose nodes it would ask for: tuiapp run uses them."
+            raise ConfigError([Problem("launcher", reason)])
         kind = (config.backend, config.python, config.dataset, config.context, config.image_size, config.seed)
         plans.append(prepare(config, unused(machine), data=examined.get(kind)))
         examined[kind] = plans[-1].facts
     return plans
 
 
-def put(run: RunDir, waiting: Waiting) -> None:
+def mark_waiting(run: RunDir, waiting: Waiting) -> None:
     """Gives a run, which nobody else has, its place in the queue. Raises OSError."""
     # The event first: with it alone the run is not queued, and without it a view would not know that it is.
-    append(run, Queued(job="", reason="" if not waiting.tried else f"start {waiting.tried + 1}"))
+    append_event(run, Queued(job="", reason="" if not waiting.tried else f"start {waiting.tried + 1}"))
     write_waiting(run.waits, waiting)
 
 
@@ -171,34 +171,34 @@ def _change(run: RunDir, **fields: object) -> None:
         write_waiting(run.waits, msgspec.structs.replace(waiting, **fields))
 
 
-def move(runs_dir: Path, run: RunDir, place: int) -> None:
+def move(runs_dir: Path, run: RunDir, index: int) -> None:
     """Moves a run to a place of the queue, counted from 0; it gets the priority of those beside it.
 
     Raises QueueError.
     """
     with _alone(runs_dir):
         queue = find_waiting(runs_dir)
-        moved = next((one for one in queue if one.run.run_id == run.run_id), None)
+        moved = next((entry for entry in queue if entry.run.run_id == run.run_id), None)
         if moved is None:
             raise NotWaitingError(f"{run.run_id} does not wait in the queue.")
-        others = [one for one in queue if one is not moved and one.waiting.is_known]
-        place = max(0, min(place, len(others)))
-        if not others:
+        neighbours = [entry for entry in queue if entry is not moved and entry.waiting.is_known]
+        index = max(0, min(index, len(neighbours)))
+        if not neighbours:
             return
-        before = others[max(0, place - 1)].waiting
-        after = others[min(place, len(others) - 1)].waiting
-        if place == 0:
+        before = neighbours[max(0, index - 1)].waiting
+        after = neighbours[min(index, len(neighbours) - 1)].waiting
+        if index == 0:
             order = after.order - 1
-        elif place == len(others) or after.priority != before.priority:
+        elif index == len(neighbours) or after.priority != before.priority:
             order = before.order + 1
         else:
             order = (before.order + after.order) / 2
             if not before.order < order < after.order:
                 # No number is left between them.
-                for number, entry in enumerate(others):
+                for number, entry in enumerate(neighbours):
                     with contextlib.suppress(QueueError):
                         _change(entry.run, order=float(number))
-                order = place - 0.5
+                order = index - 0.5
         change(runs_dir, run, order=order, priority=before.priority)
 
 
@@ -209,7 +209,7 @@ def cancel(runs_dir: Path, run: RunDir, reason: str = "cancelled in the queue") 
     """
     with _own(run, ends_start=True):
         end(run, "stopped", reason)
-    ring(runs_dir)
+    wake_keeper(runs_dir)
 
 
 def _end_start(run: RunDir) -> None:
@@ -269,10 +269,10 @@ def is_transient(run: RunDir) -> bool:
     return last is not None and last.transient
 
 
-def ring(runs_dir: Path) -> None:
+def wake_keeper(runs_dir: Path) -> None:
     """Tells the keeper that something has changed."""
     with contextlib.suppress(OSError):
-        fd = open_regular(QueueFiles(runs_dir).bell, os.O_WRONLY | os.O_CREAT)
+        fd = open_regular(QueueFiles(runs_dir).wake_file, os.O_WRONLY | os.O_CREAT)
         os.utime(fd)
         os.close(fd)
 
@@ -284,7 +284,7 @@ def keeper_of(runs_dir: Path) -> Daemon:
 
 
 def start_keeper(runs_dir: Path) -> str:
-    """Starts the queue's keeper unless there is one, or nothing waits but what is held; rings its bell.
+    """Starts the queue's keeper unless there is one, or nothing waits but what is held; tells it to look.
 
     Returns why what waits cannot start; "" if it can.
     """
@@ -294,7 +294,7 @@ def start_keeper(runs_dir: Path) -> str:
     keeper = keeper_of(runs_dir)
     try:
         make_private(keeper.lock.parent)
-        ring(runs_dir)
+        wake_keeper(runs_dir)
         keeper.start(apart())
     except OSError as error:
         return f"the queue's keeper cannot be started: {error.filename or keeper.lock}: {error.strerror or error}"
@@ -315,8 +315,8 @@ def keep_alive(run: RunDir) -> None:
 
 def has_work(runs_dir: Path) -> bool:
     """Whether anything waits that is not held, or is to be tried again if it has failed."""
-    waits = any(not one.waiting.held for one in find_waiting(runs_dir))
-    return waits or any(one.waiting.retry for one in find_kept(runs_dir))
+    waits = any(not entry.waiting.held for entry in find_waiting(runs_dir))
+    return waits or any(entry.waiting.retry for entry in find_kept(runs_dir))
 
 
 def outlook(runs_dir: Path) -> Mapping[str, Outlook]:

@@ -34,8 +34,8 @@ from tuiapp.trainers.contract.sidecars import UNREAD, Entry, Waiting, find_kept,
 from tuiapp.trainers.experiments import daemon
 from tuiapp.trainers.experiments.holders import cpu_slots, held_by, live_runs
 from tuiapp.trainers.experiments.pace import Kind, kind, seconds
-from tuiapp.trainers.experiments.placing import Facts, Held, Start, decide, forecast
-from tuiapp.trainers.experiments.queue import Outlook, QueueFiles, has_work, is_transient, put
+from tuiapp.trainers.experiments.placing import Facts, HeldDevices, Start, decide, forecast
+from tuiapp.trainers.experiments.queue import Outlook, QueueFiles, has_work, is_transient, mark_waiting
 from tuiapp.trainers.experiments.sweep import end_run, keep_searches
 from tuiapp.trainers.launch.processes import start_process
 from tuiapp.trainers.launch.queued import DISK_IS_FULL, end, has_started
@@ -44,7 +44,7 @@ from tuiapp.trainers.state.summary import RunInfo, remaining_s, summarise
 from tuiapp.trainers.telemetry.gpu_watch import GpuWatch
 
 TICK_S = 0.25
-"""Between two looks at the bell."""
+"""Between two looks at the wake file."""
 LOOK_S = 1.0
 """Between two looks at the live runs."""
 SCAN_S = 30.0
@@ -80,7 +80,7 @@ class Keeper:
         self._files = QueueFiles(runs_dir)
         self._queue: list[Entry] = []
         self._kept: dict[str, Entry] = {}
-        self._live: dict[str, Held] = {}
+        self._live: dict[str, HeldDevices] = {}
         self._starting: dict[str, _Started] = {}
         self._supervisors: list[subprocess.Popen[bytes]] = []
         """Processes of this one that train: they are reaped."""
@@ -101,14 +101,14 @@ class Keeper:
             now = time.monotonic()
             if reaped or changed or now - self._looked >= LOOK_S:
                 self._looked = now
-                self._look(whole=changed)
+                self._look(rescan=changed)
                 if self._is_done():
                     return
             time.sleep(TICK_S)
 
     def _is_done(self) -> bool:
-        waits = any(not one.waiting.held for one in self._queue)
-        retries = any(one.waiting.retry for one in self._kept.values())
+        waits = any(not entry.waiting.held for entry in self._queue)
+        retries = any(entry.waiting.retry for entry in self._kept.values())
         # A search that was killed has left runs without one that follows them.
         searched = keep_searches(self._runs_dir)
         return not (waits or self._starting or retries or searched)
@@ -117,25 +117,29 @@ class Keeper:
         """Waits for what a keeper that was killed was just starting: which GPUs that has is not known before."""
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline and any(
-            is_held(one.run.lock) and not _has_started(one.run) for one in find_waiting(self._runs_dir)
+            is_held(entry.run.lock) and not _has_started(entry.run) for entry in find_waiting(self._runs_dir)
         ):
             time.sleep(TICK_S)
 
     def _changed(self) -> bool:
-        """Whether somebody rang, or a run has come or gone."""
-        seen = tuple(_changed_at(path) for path in (self._runs_dir, self._files.bell))
-        changed = seen != self._seen or time.monotonic() - self._scanned >= SCAN_S
-        self._seen = seen
+        """Whether somebody has changed the queue, or a run has come or gone."""
+        times = tuple(_changed_at(path) for path in (self._runs_dir, self._files.wake_file))
+        changed = times != self._seen or time.monotonic() - self._scanned >= SCAN_S
+        self._seen = times
         return changed
 
     def _reap(self) -> bool:
         """Takes note of runs that have started, or could not; returns whether there are any."""
         self._supervisors = [supervisor for supervisor in self._supervisors if supervisor.poll() is None]
-        for run, waiting in [one.start.entry for one in self._starting.values()]:
+        for run, waiting in [started.start.entry for started in self._starting.values()]:
             # From another machine, which cannot end the process that starts it.
             if not waiting.on_slurm and not {"stop", "stop-now"}.isdisjoint(sidecars.take_commands(run.commands)):
                 end_run(self._runs_dir, run, "cancelled in the queue")
-        done = [run_id for run_id, one in self._starting.items() if one.process.poll() is not None or _has_left(one)]
+        done = [
+            run_id
+            for run_id, started in self._starting.items()
+            if started.process.poll() is not None or _has_left(started)
+        ]
         for run_id in done:
             started = self._starting.pop(run_id)
             code = started.process.returncode
@@ -174,15 +178,15 @@ class Keeper:
     def _postpone(self, run_id: str, why: str) -> None:
         self._later[run_id] = time.time() + LATER_S, why
 
-    def _look(self, *, whole: bool) -> None:
-        if whole:
+    def _look(self, *, rescan: bool) -> None:
+        if rescan:
             self._scan()
         else:
-            for run_id in [one for one in self._live if not self._run(one).is_live()]:
+            for run_id in [run_id for run_id in self._live if not self._run(run_id).is_live()]:
                 self._end(run_id)
         self._review()
         starts, reasons = self._decide()
-        if starts and not whole:
+        if starts and not rescan:
             # Somebody may have started or resumed a run himself.
             self._scan()
             starts, reasons = self._decide()
@@ -206,7 +210,7 @@ class Keeper:
                     note_started(entry.run)
             else:
                 self._queue.append(entry)
-        self._kept = {one.run.run_id: one for one in find_kept(self._runs_dir)}
+        self._kept = {entry.run.run_id: entry for entry in find_kept(self._runs_dir)}
         live = {run.run_id for run in live_runs(self._runs_dir)} - self._starting.keys()
         for run_id in self._live.keys() - live:
             self._end(run_id)
@@ -243,32 +247,32 @@ class Keeper:
             sidecars.take_commands(run.commands)
             later = time.time() + BACKOFF_S * 2 ** (waiting.tried - 1)
             again = msgspec.structs.replace(waiting, retry=waiting.retry - 1, not_before=later)
-            put(run, again)
+            mark_waiting(run, again)
             self._queue.append(Entry(run, again))
-            self._queue.sort(key=lambda one: one.rank)
+            self._queue.sort(key=lambda entry: entry.rank)
             daemon.say(f"{run.run_id} failed and is tried again")
 
     def _facts(self) -> Facts:
-        waits_for_gpus = any(one.waiting.platform == "cuda" and not one.waiting.held for one in self._queue)
+        waits_for_gpus = any(entry.waiting.platform == "cuda" and not entry.waiting.held for entry in self._queue)
         gpus: tuple[Gpu, ...] = self._gpus.look(GPUS_S) if waits_for_gpus else ()
         ours = {uuid for held in self._live.values() for uuid in held.gpus}
         busy = {gpu.uuid for gpu in gpus if use_of(gpu) == Use.IN_USE}
         # What the driver said is seconds old.
         busy = (busy | {lease.gpu for lease in leases()}) - ours
-        starting = [_held_by(one.start) for one in self._starting.values()]
+        starting = [_held_by(started.start) for started in self._starting.values()]
         return Facts(time.time(), gpus, busy, [*self._live.values(), *starting], cpu_slots(current_settings()))
 
     def _decide(self) -> tuple[list[Start], dict[str, str]]:
         now = time.time()
         self._later = {run_id: later for run_id, later in self._later.items() if later[0] > now}
-        ready = [one for one in self._queue if one.run.run_id not in self._later]
+        ready = [entry for entry in self._queue if entry.run.run_id not in self._later]
         starts, reasons = decide(ready, self._facts())
-        starting = {run_id: f"it has been starting since {one.since}" for run_id, one in self._starting.items()}
+        starting = {run_id: f"it has been starting since {started.since}" for run_id, started in self._starting.items()}
         return starts, reasons | starting | {run_id: why for run_id, (_, why) in self._later.items()}
 
     def _start(self, start: Start) -> None:
         run, waiting = start.entry
-        self._queue = [one for one in self._queue if one.run != run]
+        self._queue = [entry for entry in self._queue if entry.run != run]
         command = module("tuiapp.trainers.launch.queued", str(run.path), ",".join(start.gpus))
         directory = waiting.directory if os.path.isdir(waiting.directory) else "/"
         environment = waiting.environment or None
@@ -287,24 +291,24 @@ class Keeper:
         """Writes for the views how what waits stands."""
         now = time.monotonic()
         late = now - self._told >= TELL_S
-        if not late and reasons == {run_id: one.reason for run_id, one in self._outlook.items()}:
+        if not late and reasons == {run_id: outlook.reason for run_id, outlook in self._outlook.items()}:
             return
         facts = self._facts()
         live = [replace(held, ends=self._expected_end(held.run_id, facts.now)) for held in facts.live]
         starts = forecast(self._queue, replace(facts, live=live), self._duration)
-        known = {run_id: Outlook(reason=words, start=starts.get(run_id)) for run_id, words in reasons.items()}
-        if known != self._outlook:
+        outlooks = {run_id: Outlook(reason=reason, start=starts.get(run_id)) for run_id, reason in reasons.items()}
+        if outlooks != self._outlook:
             with contextlib.suppress(OSError):
-                write_atomically(self._files.outlook, msgspec.json.encode(known))
-        self._outlook, self._told = known, now
+                write_atomically(self._files.outlook, msgspec.json.encode(outlooks))
+        self._outlook, self._told = outlooks, now
 
     def _expected_end(self, run_id: str, now: float) -> float:
-        """Unix time; infinite if it is not known."""
+        """Returns the Unix time at which a live run is expected to end; infinite if it is not known."""
         info = summarise(self._run(run_id))
-        if (rest := remaining_s(info)) is not None:
-            return now + rest
-        whole = info.config and seconds(info.config, info.total_steps, self._earlier)
-        return max(now, (info.started or now) + (whole or math.inf))
+        if (remaining := remaining_s(info)) is not None:
+            return now + remaining
+        duration = info.config and seconds(info.config, info.total_steps, self._earlier)
+        return max(now, (info.started or now) + (duration or math.inf))
 
     def _duration(self, entry: Entry) -> float | None:
         with contextlib.suppress(ConfigError, OSError, ValueError):
@@ -319,9 +323,9 @@ def _changed_at(path: Path) -> int:
         return 0
 
 
-def _held_by(start: Start) -> Held:
+def _held_by(start: Start) -> HeldDevices:
     waiting = start.entry.waiting
-    return Held(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
+    return HeldDevices(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
 
 
 def _has_left(started: _Started) -> bool:
@@ -331,7 +335,7 @@ def _has_left(started: _Started) -> bool:
 
 
 def _has_started(run: RunDir) -> bool:
-    """False, too, of a run whose journal cannot be read: its own process says so."""
+    """Whether a run has started; False if its journal cannot be read: its own process says so."""
     with contextlib.suppress(OSError):
         return has_started(run)
     return False

@@ -2,7 +2,7 @@
 
 It asks Optuna for trials, queues a run of each, reads the objective out of their journals while they train, stops the
 hopeless ones, and tells the results. All that it knows is in Optuna's journal and in the runs' directories: another one
-goes on where it was killed. The only module that imports Optuna.
+goes on where it was killed. Beside it `importance` alone imports Optuna.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tuiapp.trainers.contract.lock import is_held
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import About, AboutError, read_about, read_waiting
 from tuiapp.trainers.experiments import daemon
-from tuiapp.trainers.experiments.queue import NotStartedError, QueueFiles, add, is_transient, start_keeper
+from tuiapp.trainers.experiments.queue import NotStartedError, QueueFiles, enqueue, is_transient, start_keeper
 from tuiapp.trainers.experiments.space import Axis, run_name, short_value, with_values
 from tuiapp.trainers.experiments.study import Ended, Search, Study, StudyDir, StudyError
 from tuiapp.trainers.experiments.sweep import end_run
@@ -77,7 +77,7 @@ class TrialRun:
 
     def reports(self) -> list[tuple[int, float]]:
         """Returns what is new: per cent of the run's steps, or the step if their number is not known, and a mean."""
-        found = list[tuple[int, float]]()
+        reports = list[tuple[int, float]]()
         while events := self._reader.read():
             for event in events:
                 if isinstance(event, RunStarted | Facts):
@@ -86,20 +86,20 @@ class TrialRun:
                     for (step, _), value in zip(event.places(), values, strict=True):
                         if value is not None and math.isfinite(value):
                             self._collected.append(value)
-                            place = min(POINTS, math.ceil(POINTS * step / self._total)) if self._total else step
-                            if place > self._reported:
-                                found.append((place, fmean(self._collected)))
-                                self._reported = place
+                            point = min(POINTS, math.ceil(POINTS * step / self._total)) if self._total else step
+                            if point > self._reported:
+                                reports.append((point, fmean(self._collected)))
+                                self._reported = point
                                 self._collected.clear()
-        return found
+        return reports
 
 
 class Searcher:
-    def __init__(self, place: StudyDir) -> None:
-        self._place = place
-        self.study = place.read()
+    def __init__(self, study_dir: StudyDir) -> None:
+        self._study_dir = study_dir
+        self.study = study_dir.read()
         self._axes = self.study.read_axes()
-        self._optuna = open_study(place, self.study)
+        self._optuna = open_study(study_dir, self.study)
         self._space = {axis.key: distribution(axis) for axis in self._axes}
         self._objective = Objective(self.study.metric, self.study.rises)
         self._live: dict[int, TrialRun] = {}
@@ -118,7 +118,7 @@ class Searcher:
         self._go_on()
         while True:
             with contextlib.suppress(StudyError):
-                self.study = self._place.read()
+                self.study = self._study_dir.read()
             self._report()
             now = time.monotonic()
             if now - self._looked >= LOOK_S:
@@ -126,17 +126,18 @@ class Searcher:
                 self._settle()
             if now - self._kept >= KEEPER_S and self._live:
                 self._kept = now
-                start_keeper(self._place.runs_dir)
+                start_keeper(self._study_dir.runs_dir)
             ended = self._ended()
             if ended and not self._live:
                 return ended
             if self._misnamed or self.study.stopped:
-                for one in self._live.values():
-                    if not one.asked_to_stop:
-                        one.asked_to_stop = True
-                        end_run(self._place.runs_dir, one.run, f"study {self.study.name} was stopped")
+                for trial_run in self._live.values():
+                    if not trial_run.asked_to_stop:
+                        trial_run.asked_to_stop = True
+                        end_run(self._study_dir.runs_dir, trial_run.run, f"study {self.study.name} was stopped")
             if not ended and len(self._live) < self._search.parallel:
-                self._ask()
+                trial = self._optuna.ask(self._space)
+                self._start(trial, trial.params)
             else:
                 time.sleep(TICK_S)
 
@@ -156,7 +157,7 @@ class Searcher:
 
     def _go_on(self) -> None:
         """Takes up the trials of a search that was killed: those whose runs are there, by run or by name."""
-        claimed = {str(one.user_attrs.get(RUN)) for one in self._trials()}
+        claimed = {str(trial.user_attrs.get(RUN)) for trial in self._trials()}
         for frozen in self._trials():
             if frozen.state != TrialState.RUNNING:
                 continue
@@ -164,7 +165,7 @@ class Searcher:
             trial = Trial(self._optuna, frozen._trial_id)
             if run_id:
                 trial.set_user_attr(RUN, run_id)
-                self._watch(trial, RunDir(self._place.runs_dir / run_id), frozen)
+                self._watch(trial, RunDir(self._study_dir.runs_dir / run_id), frozen)
             elif frozen.params.keys() == self._space.keys():
                 self._start(trial, frozen.params)
             else:
@@ -173,16 +174,12 @@ class Searcher:
     def _find_run(self, number: int, claimed: set[str]) -> str:
         """Returns the run that was queued for a trial just before the search was killed; "" for none."""
         start = f"{number}: "
-        runs = [run for run in self._place.runs() if run.run_id not in claimed]
+        runs = [run for run in self._study_dir.runs() if run.run_id not in claimed]
         return next((run.run_id for run in runs if read_about(run)[0].name.startswith(start)), "")
 
     def _watch(self, trial: Trial, run: RunDir, frozen: FrozenTrial | None = None) -> None:
         reported = max(frozen.intermediate_values, default=0) if frozen else 0
         self._live[trial.number] = TrialRun(trial, run, self._objective.name, reported)
-
-    def _ask(self) -> None:
-        trial = self._optuna.ask(self._space)
-        self._start(trial, trial.params)
 
     def _start(self, trial: Trial, params: Mapping[str, Value]) -> None:
         """Queues a trial's run."""
@@ -192,7 +189,7 @@ class Searcher:
             values = {key: value for key, value in params.items() if not isinstance(value, tuple)}
             name = run_name(params, short_value, f"{trial.number}: ")
             about = About(name=name, group=study.name, tags=study.tags, values=values)
-            run = add(config, self._place.runs_dir, about, priority=study.priority, retry=study.retry)
+            run = enqueue(config, self._study_dir.runs_dir, about, priority=study.priority, retry=study.retry)
         except NotStartedError as error:
             # It is tried again while the search waits for the run.
             daemon.say(str(error))
@@ -209,24 +206,24 @@ class Searcher:
 
     def _report(self) -> None:
         """Reports what runs have come to, and stops those that are hopeless."""
-        for one in self._live.values():
-            for place, value in one.reports():
-                one.trial.report(value, place)
-                if not one.asked_to_stop and one.trial.should_prune():
-                    daemon.say(f"trial {one.trial.number} is pruned at {place}: {value:g}")
+        for trial_run in self._live.values():
+            for point, value in trial_run.reports():
+                trial_run.trial.report(value, point)
+                if not trial_run.asked_to_stop and trial_run.trial.should_prune():
+                    daemon.say(f"trial {trial_run.trial.number} is pruned at {point}: {value:g}")
                     with contextlib.suppress(OSError):
-                        sidecars.send_command(one.run.commands, "pruned")
-                        one.asked_to_stop = True
+                        sidecars.send_command(trial_run.run.commands, "pruned")
+                        trial_run.asked_to_stop = True
 
     def _settle(self) -> None:
         """Tells the results of the runs that are over."""
-        for number, one in list(self._live.items()):
+        for number, trial_run in list(self._live.items()):
             # In this order: its keeper may put it back meanwhile.
-            if self._is_tried_again(one.run) or one.run.is_live():
+            if self._is_tried_again(trial_run.run) or trial_run.run.is_live():
                 continue
             self._report()
-            info = summarise(one.run)
-            value = self._objective.value(info) if not one.run.is_gone() else None
+            info = summarise(trial_run.run)
+            value = self._objective.value(info) if not trial_run.run.is_gone() else None
             state = TrialState.FAIL
             if info.status == "completed" and value is not None:
                 state = TrialState.COMPLETE
@@ -240,7 +237,7 @@ class Searcher:
 
     def _is_tried_again(self, run: RunDir) -> bool:
         kept = read_waiting(run.kept)
-        keeper = bool(is_held(QueueFiles(self._place.runs_dir).lock))
+        keeper = bool(is_held(QueueFiles(self._study_dir.runs_dir).lock))
         return keeper and kept is not None and kept.retry > 0 and is_transient(run)
 
     def _tell(self, number: int, value: float | None, state: TrialState) -> None:
@@ -250,15 +247,15 @@ class Searcher:
 
 def _unreported(name: str, reported: Iterable[str]) -> str:
     """Says that the runs do not report the objective, and what they do, the nearest first; "" if they report it."""
-    others = sorted(reported, key=lambda other: -SequenceMatcher(None, name, other).ratio())
-    if name in others:
+    names = sorted(reported, key=lambda other: -SequenceMatcher(None, name, other).ratio())
+    if name in names:
         return ""
-    more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
-    return f"no trial reports {name}; they report {', '.join(others[:MOST_NAMED]) or 'no metric'}{more}"
+    left_out = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return f"no trial reports {name}; they report {', '.join(names[:MOST_NAMED]) or 'no metric'}{left_out}"
 
 
 def distribution(axis: Axis) -> BaseDistribution:
-    """What Optuna draws a key's values from."""
+    """Returns what Optuna draws a key's values from."""
     if axis.values:
         return CategoricalDistribution(axis.values)  # type: ignore[arg-type]
     if axis.whole:
@@ -266,11 +263,11 @@ def distribution(axis: Axis) -> BaseDistribution:
     return FloatDistribution(axis.low, axis.high, log=axis.log)
 
 
-def open_study(place: StudyDir, study: Study) -> optuna.Study:
+def open_study(study_dir: StudyDir, study: Study) -> optuna.Study:
     """Opens a study's trials, in its own journal or in a database."""
     search = study.search
     assert search is not None
-    storage: Any = search.storage or _own_storage(place.journal)
+    storage: Any = search.storage or _own_storage(study_dir.journal)
     opened = optuna.create_study(
         storage=storage,
         study_name=study.name,
@@ -334,16 +331,16 @@ def main() -> int:
         print(storage_problem(sys.stdin.read()))
         return 0
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    place = StudyDir(Path(sys.argv[1]), sys.argv[2])
-    daemon.serve(place.lock, place.log, lambda: _search(place), place.is_searched)
+    study_dir = StudyDir(Path(sys.argv[1]), sys.argv[2])
+    daemon.serve(study_dir.lock, study_dir.log, lambda: _search(study_dir), study_dir.is_searched)
     return 0
 
 
-def _search(place: StudyDir) -> None:
-    if not place.is_searched():
+def _search(study_dir: StudyDir) -> None:
+    if not study_dir.is_searched():
         return
     try:
-        searcher = Searcher(place)
+        searcher = Searcher(study_dir)
         ended = searcher.search()
     except Exception as error:  # Said where the study is looked at.
         if is_full(error):
@@ -351,14 +348,14 @@ def _search(place: StudyDir) -> None:
         if "disk is full" in str(error):  # as SQLite says
             raise OSError(errno.ENOSPC, str(error)) from error
         traceback.print_exc()
-        ended = Ended(reason=f"the search failed: {type(error).__name__}: {error}; see {place.log}", failed=True)
-    with place.alone():
-        study = place.read()
+        ended = Ended(reason=f"the search failed: {type(error).__name__}: {error}; see {study_dir.log}", failed=True)
+    with study_dir.alone():
+        study = study_dir.read()
         # With more trials, or resumed meanwhile, it goes on.
         if ended.failed or (study.search, study.stopped) == (searcher.study.search, searcher.study.stopped):
-            write_atomically(place.ended, encode_json(ended))
+            write_atomically(study_dir.ended, encode_json(ended))
             # Its runs have the session's environment as long as they need it.
-            place.write(replace(study, environment={}, directory="/"))
+            study_dir.write(replace(study, environment={}, directory="/"))
 
 
 if __name__ == "__main__":

@@ -92,9 +92,9 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
     if not all(pieces):
         raise ConfigError([Problem(key, f"{shown(text)} has an empty value; write A,B or a range as A..B.")])
     spoken = ",".join(re.sub(r"^log\s+", "log:", piece) for piece in pieces)
-    if draws and len(pieces) == 1 and (found := _range_of(key, option, pieces[0])) and found[4] is None:
-        log, low, high, whole, _ = found
-        return Axis(key, spoken, low=low, high=high, log=log, whole=whole)
+    if draws and len(pieces) == 1 and (parsed := _range_of(key, option, pieces[0])) and parsed[4] is None:
+        log, low, high, integral, _ = parsed
+        return Axis(key, spoken, low=low, high=high, log=log, whole=integral)
     # Python takes 1, 1.0 and True for the same.
     values, problems = dict[tuple[type, Value], Value](), list[Problem]()
     for piece in pieces:
@@ -108,38 +108,38 @@ def read_axis(base: Mapping[str, object], key: str, text: str, *, draws: bool = 
 
 
 def _values(key: str, option: Option | None, piece: str) -> list[Value]:
-    found = _range_of(key, option, piece)
-    if found is None:
+    parsed = _range_of(key, option, piece)
+    if parsed is None:
         return [option.parse(piece) if option else as_value(piece)]
-    log, low, high, whole, count = found
+    log, low, high, integral, count = parsed
     if count is None and log and low < high:
         decades = math.log10(high / low)
         count = round(decades) + 1 if abs(decades - round(decades)) < _DECADE else None
-    elif count is None and whole:
+    elif count is None and integral:
         count = int(high - low) + 1
     if count is None:
-        words = f"{shown(piece)} needs a count, as {piece}:5 for five values; in a search it needs none."
-        raise ConfigError([Problem(key, words)])
+        text = f"{shown(piece)} needs a count, as {piece}:5 for five values; in a search it needs none."
+        raise ConfigError([Problem(key, text)])
     if count > MOST_RUNS:
         raise ConfigError([Problem(key, f"{shown(piece)} has {count:,} values; at most {MOST_RUNS:,} are allowed.")])
-    shares = [place / max(1, count - 1) for place in range(count)]
+    shares = [index / max(1, count - 1) for index in range(count)]
     numbers = [low * (high / low) ** share if log else low + (high - low) * share for share in shares]
-    each: list[Value] = []
+    values: list[Value] = []
     for digits in range(4, 18):
         # What is computed is short enough to be read in a name, but apart; the ends are as they were given.
-        each = [round(number) if whole else float(f"{number:.{digits}g}") for number in numbers]
-        each[-1], each[0] = (int(high), int(low)) if whole else (high, low)
-        if whole or each == sorted(set(each)):
+        values = [round(number) if integral else float(f"{number:.{digits}g}") for number in numbers]
+        values[-1], values[0] = (int(high), int(low)) if integral else (high, low)
+        if integral or values == sorted(set(values)):
             break
-    return [option.check(value) if option else value for value in each]
+    return [option.check(value) if option else value for value in values]
 
 
 def _range_of(key: str, option: Option | None, piece: str) -> tuple[bool, float, float, bool, int | None] | None:
     """Whether it is by factors, its ends, whether they are whole numbers, and its count; None if it is no range."""
-    found = _RANGE.fullmatch(piece)
-    if found is None or (option is not None and option.kind not in ("int", "float")):
+    match = _RANGE.fullmatch(piece)
+    if match is None or (option is not None and option.kind not in ("int", "float")):
         return None
-    log, start, end, count = found.groups()
+    log, start, end, count = match.groups()
     try:
         low, high = read_number(start), read_number(end)
     except ValueError:
@@ -149,25 +149,25 @@ def _range_of(key: str, option: Option | None, piece: str) -> tuple[bool, float,
         raise ConfigError([Problem(key, f"{shown(piece)} is no range: {RANGE_RULE}.")]) from None
     if count is not None and not (count.isascii() and count.isdigit() and int(count[:9]) > 0):
         raise ConfigError([Problem(key, f"{shown(piece)} has the count {shown(count)}: {RANGE_RULE}.")])
-    whole = option.kind == "int" if option else all(one.lstrip("+-").isdecimal() for one in (start, end))
-    if whole and not (low.is_integer() and high.is_integer()):
+    integral = option.kind == "int" if option else all(bound.lstrip("+-").isdecimal() for bound in (start, end))
+    if integral and not (low.is_integer() and high.is_integer()):
         raise ConfigError([Problem(key, f"{shown(piece)} must have whole numbers as its ends.")])
     if option:
         for bound in (low, high):
-            option.check(int(bound) if whole else bound)
+            option.check(int(bound) if integral else bound)
     if low > high:
         raise ConfigError([Problem(key, f"{low:g}..{high:g} is empty; write the smaller number first.")])
     if log and low <= 0:
         raise ConfigError([Problem(key, f"log:{low:g}..{high:g} must begin above 0.")])
-    return bool(log), low, high, whole, None if count is None else int(count[:9])
+    return bool(log), low, high, integral, None if count is None else int(count[:9])
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, Value]]:
     """Returns every combination of the axes' values, the last axis running fastest; raises ConfigError for too many."""
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_RUNS:
-        each = " × ".join(f"{len(axis.values):,} of {axis.key}" for axis in axes)
-        raise ConfigError([Problem("", f"{each} are {count:,} runs; at most {MOST_RUNS:,} are allowed.")])
+        counts = " × ".join(f"{len(axis.values):,} of {axis.key}" for axis in axes)
+        raise ConfigError([Problem("", f"{counts} are {count:,} runs; at most {MOST_RUNS:,} are allowed.")])
     keys = [axis.key for axis in axes]
     return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
 
@@ -181,11 +181,11 @@ def checks_of(machine: Machine) -> list[Check]:
 def with_values(base: RunConfig, values: Mapping[str, Value], checks: Sequence[Check] = ()) -> RunConfig:
     """Returns a configuration with the values of a combination; raises ConfigError."""
     plain: dict[str, object] = {**to_mapping(base)}
-    own = {key: value for key, value in values.items() if is_own(plain, key)}
-    changes: dict[str, object] = {key: value for key, value in values.items() if key not in own}
-    if own:
-        given = read_texts(base.values) | {key: format_value(value) for key, value in own.items()}
-        changes["values"] = shlex.join(f"{key}={value}" for key, value in given.items())
+    script_values = {key: value for key, value in values.items() if is_own(plain, key)}
+    changes: dict[str, object] = {key: value for key, value in values.items() if key not in script_values}
+    if script_values:
+        texts = read_texts(base.values) | {key: format_value(value) for key, value in script_values.items()}
+        changes["values"] = shlex.join(f"{key}={value}" for key, value in texts.items())
     if changes.keys() & {"platform", "devices"}:
         plain["device_ids"] = ()
     return with_changes(plain, changes, checks)
@@ -217,11 +217,11 @@ def check_draws(base: RunConfig, axes: Sequence[Axis], checks: Sequence[Check] =
 
 
 def run_name(values: Mapping[str, Value], written: Callable[[Value], str] = format_value, before: str = "") -> str:
-    """What the run of a combination is called: its values, as they are `written`."""
-    words = before + " ".join(f"{key}={without_directories(written(value))}" for key, value in values.items())
-    return words if len(words) <= MAX_NAME_CHARACTERS else words[: MAX_NAME_CHARACTERS - 1] + "…"
+    """Returns what the run of a combination is called: its values, as they are `written`."""
+    text = before + " ".join(f"{key}={without_directories(written(value))}" for key, value in values.items())
+    return text if len(text) <= MAX_NAME_CHARACTERS else text[: MAX_NAME_CHARACTERS - 1] + "…"
 
 
 def short_value(value: Value) -> str:
-    """A value as tables and the names of a search's runs have it."""
+    """Returns a value as tables and the names of a search's runs have it."""
     return f"{value:.4g}" if isinstance(value, float) else without_directories(format_value(value))

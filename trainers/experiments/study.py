@@ -148,8 +148,8 @@ class StudyDir:
             text = read_limited(self.file, MAX_WAITING_BYTES)
             return msgspec.structs.replace(decode_exact(text, Study), name=self.name)
         except (FileNotFoundError, NotADirectoryError):
-            known = [study.name for study in find_studies(self.runs_dir)]
-            hint = suggest(self.name, known) or (f" There are {', '.join(known[:20])}." if known else "")
+            names = [study.name for study in find_studies(self.runs_dir)]
+            hint = suggest(self.name, names) or (f" There are {', '.join(names[:20])}." if names else "")
             raise StudyError(f"There is no study {shown(self.name)}.{hint}") from None
         except (OSError, ValueError, RecursionError) as error:
             raise StudyError(f"{self.file} cannot be read: {error}.") from None
@@ -213,12 +213,12 @@ def runs_of_group(runs_dir: Path, group: str) -> list[RunDir]:
 def find_studies(runs_dir: Path) -> list[StudyDir]:
     """Returns the studies of all kinds, by name."""
     try:
-        with os.scandir(runs_dir / STUDIES) as found:
-            names = sorted(one.name for one in found if NAME.fullmatch(one.name))
+        with os.scandir(runs_dir / STUDIES) as entries:
+            names = sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
     except OSError:
         return []
     places = [StudyDir(runs_dir, name) for name in names]
-    return [place for place in places if place.exists()]
+    return [study_dir for study_dir in places if study_dir.exists()]
 
 
 def make_study(runs_dir: Path, study: Study) -> StudyDir:
@@ -237,12 +237,12 @@ def make_study(runs_dir: Path, study: Study) -> StudyDir:
             number = 0
             while True:
                 number += 1
-                place = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
-                if place.name not in groups and _rename(new, place.path):
-                    return place
+                study_dir = StudyDir(runs_dir, f"{study.name}{number}" if numbered else study.name)
+                if study_dir.name not in groups and _rename(new, study_dir.path):
+                    return study_dir
                 if not numbered:
-                    words = f"There is a study or group {study.name!r} already: choose another --name"
-                    raise StudyError(f"{words}, or see it by tuiapp study show {study.name}.")
+                    text = f"There is a study or group {study.name!r} already: choose another --name"
+                    raise StudyError(f"{text}, or see it by tuiapp study show {study.name}.")
     except OSError as error:
         raise StudyError(f"Cannot write {directory}: {error.strerror or error}.") from error
 
@@ -260,8 +260,8 @@ def _rename(directory: Path, target: Path) -> bool:
 
 def stem_of(source: str) -> str:
     """Returns what a study is called after, but for its number, by the preset or file that it begins with."""
-    words = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(source.rstrip("/"))).strip("-.")
-    return f"{words.removesuffix('.toml').removesuffix('.py')[:24] or 'sweep'}-"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(source.rstrip("/"))).strip("-.")
+    return f"{stem.removesuffix('.toml').removesuffix('.py')[:24] or 'sweep'}-"
 
 
 def lacks_optuna() -> str:

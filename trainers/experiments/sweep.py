@@ -27,7 +27,7 @@ from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
 from tuiapp.trainers.contract.sidecars import About, remove
 from tuiapp.trainers.experiments.daemon import Daemon
 from tuiapp.trainers.experiments.holders import cpu_slots
-from tuiapp.trainers.experiments.queue import QueueError, add_all, cancel, check_all
+from tuiapp.trainers.experiments.queue import QueueError, cancel, check_all, enqueue_all
 from tuiapp.trainers.experiments.space import all_configs, check_draws, checks_of, combinations, run_name, short_value
 from tuiapp.trainers.experiments.study import Study, StudyDir, StudyError, find_studies, lacks_optuna, make_study
 from tuiapp.trainers.launch.directory import working_directory
@@ -64,9 +64,9 @@ def begin_grid(
     machine = machine or inspect_machine()
     combined = combinations(study.read_axes())
     configs = all_configs(study.base, combined, checks_of(machine))
-    place = make_study(runs_dir, study)
-    with _removed_on_failure(place):
-        return place, _queue(study, place, zip(combined, configs, strict=True), machine, held=held)
+    study_dir = make_study(runs_dir, study)
+    with _removed_on_failure(study_dir):
+        return study_dir, _queue(study, study_dir, zip(combined, configs, strict=True), machine, held=held)
 
 
 def begin_measured(
@@ -76,51 +76,56 @@ def begin_measured(
 
     So whatever else the machine does meets them all alike. Raises as `begin_grid`.
     """
-    place = make_study(runs_dir, study)
-    with _removed_on_failure(place):
-        runs = [(config, About(group=place.name, note=note)) for config, note in plans] * repeat
-        return place, add_all(runs, runs_dir, machine=machine, exclusive=True, parallel=1)
+    study_dir = make_study(runs_dir, study)
+    with _removed_on_failure(study_dir):
+        runs = [(config, About(group=study_dir.name, note=note)) for config, note in plans] * repeat
+        return study_dir, enqueue_all(runs, runs_dir, machine=machine, exclusive=True, parallel=1)
 
 
 @contextlib.contextmanager
-def _removed_on_failure(place: StudyDir) -> Iterator[None]:
+def _removed_on_failure(study_dir: StudyDir) -> Iterator[None]:
     try:
         yield
     except BaseException:
         # Ctrl-C, too.
-        if not place.runs():
-            shutil.rmtree(place.path, ignore_errors=True)
+        if not study_dir.runs():
+            shutil.rmtree(study_dir.path, ignore_errors=True)
         raise
 
 
 def _queue(
-    study: Study, place: StudyDir, pairs: Iterable[tuple[dict[str, Value], RunConfig]], machine: Machine, *, held: bool
+    study: Study,
+    study_dir: StudyDir,
+    pairs: Iterable[tuple[dict[str, Value], RunConfig]],
+    machine: Machine,
+    *,
+    held: bool,
 ) -> list[RunDir]:
-    about = About(group=place.name, tags=study.tags)
+    about = About(group=study_dir.name, tags=study.tags)
     runs = [(config, replace(about, name=run_name(values), values=values)) for values, config in pairs]
     settings = {"priority": study.priority, "retry": study.retry, "parallel": study.parallel, "held": held}
-    return add_all(runs, place.runs_dir, machine=machine, **settings)
+    return enqueue_all(runs, study_dir.runs_dir, machine=machine, **settings)
 
 
-def resume_grid(place: StudyDir, *, held: bool = False) -> list[RunDir]:
+def resume_grid(study_dir: StudyDir, *, held: bool = False) -> list[RunDir]:
     """Queues the combinations of a grid that no run has completed or is still to.
 
     Raises ConfigError, LaunchError, StudyError.
     """
-    with place.alone():
-        study = replace(place.read(), stopped=False)
-        place.write(study)
+    with study_dir.alone():
+        study = replace(study_dir.read(), stopped=False)
+        study_dir.write(study)
         combined = combinations(study.read_axes())
         configs = all_configs(study.base, combined)
-        there = [info.about for info in place.infos() if info.is_live or info.status == "completed"]
+        there = [info.about for info in study_dir.infos() if info.is_live or info.status == "completed"]
         # Older runs have the values in their names alone.
-        known = {repr(about.values) if about.values else about.name for about in there}
+        made = {repr(about.values) if about.values else about.name for about in there}
         missing = [
             (values, config)
             for values, config in zip(combined, configs, strict=True)
-            if not known & {repr(values), run_name(values), run_name(values, short_value)}
+            if not made & {repr(values), run_name(values), run_name(values, short_value)}
         ]
-        return _queue(study, place, missing, inspect_machine(), held=held) if missing else []
+        return _queue(study, study_dir, missing, inspect_machine(), held=held) if missing else []
 
 
 def plan_search(study: Study, runs_dir: Path, machine: Machine) -> Study:
@@ -150,15 +155,15 @@ def _storage_problems(url: str) -> list[Problem]:
     """Has Optuna open the database, in a process of its own, as a search does."""
     try:
         done = subprocess.run(module(SEARCH), input=url, capture_output=True, text=True, timeout=STORAGE_S)
-        words = done.stdout.strip() or (done.returncode and done.stderr.strip().rpartition("\n")[2])
+        problem = done.stdout.strip() or (done.returncode and done.stderr.strip().rpartition("\n")[2])
     except subprocess.TimeoutExpired:
-        words = f"it has not answered for {STORAGE_S:.0f} s"
-    if not words:
+        problem = f"it has not answered for {STORAGE_S:.0f} s"
+    if not problem:
         return []
-    scheme, separator, rest = url.partition("://")
-    known_as = f"{scheme}://{rest.rpartition('@')[2]}" if separator else url
+    scheme, separator, location = url.partition("://")
+    known_as = f"{scheme}://{location.rpartition('@')[2]}" if separator else url
     hint = "write a URL such as sqlite:///trials.db or postgresql://USER@HOST/NAME."
-    message = f"{shown(known_as)} cannot keep the trials: {words}; {hint}"
+    message = f"{shown(known_as)} cannot keep the trials: {problem}; {hint}"
     return [Problem("--storage", message)]
 
 
@@ -169,8 +174,8 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
         best, rises = figure_of(best_by(base))
         name = study.metric or f"test/{best}"
         if name not in BUILTIN_METRICS and not base.model.startswith(PY):
-            words = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
-            raise ConfigError([Problem("--metric", words + suggest(name, BUILTIN_METRICS))])
+            text = f"{name} is not reported by {base.backend}; use {', '.join(BUILTIN_METRICS)}."
+            raise ConfigError([Problem("--metric", text + suggest(name, BUILTIN_METRICS))])
         return replace(study, metric=name, rises=study.rises if study.metric else rises)
     if study.metric:
         return study
@@ -179,58 +184,58 @@ def _with_objective(study: Study, runs_dir: Path) -> Study:
         for info in map(summarise, find_run_dirs(runs_dir)[: -GUESSED_FROM - 1 : -1])
         if base.script and info.config and os.path.basename(info.config.script) == os.path.basename(base.script)
     ]
-    if found := guess(earlier):
-        return replace(study, metric=found.name, rises=found.rises)
-    words = "name the metric that the script reports: nothing is known of it before its first run."
-    raise ConfigError([Problem("--metric", words)])
+    if objective := guess(earlier):
+        return replace(study, metric=objective.name, rises=objective.rises)
+    text = "name the metric that the script reports: nothing is known of it before its first run."
+    raise ConfigError([Problem("--metric", text)])
 
 
 def fits(config: RunConfig, machine: Machine, settings: Settings | None = None) -> int:
     """Returns how many runs of a configuration the machine's devices have room for at once."""
     if config.launcher != "local" or (config.platform != "cpu" and machine.gpus):
-        each = len(config.device_ids) or config.devices or len(machine.gpus)
-        return max(1, len(machine.gpus) // max(1, each))
+        per_run = len(config.device_ids) or config.devices or len(machine.gpus)
+        return max(1, len(machine.gpus) // max(1, per_run))
     return cpu_slots(settings or read_settings()[0])
 
 
 def begin_search(study: Study, runs_dir: Path, machine: Machine | None = None) -> StudyDir:
     """Starts a search; raises ConfigError, LaunchError, StudyError."""
-    place = make_study(runs_dir, plan_search(study, runs_dir, machine or inspect_machine()))
-    with _removed_on_failure(place):
-        start_search(place)
-    return place
+    study_dir = make_study(runs_dir, plan_search(study, runs_dir, machine or inspect_machine()))
+    with _removed_on_failure(study_dir):
+        start_search(study_dir)
+    return study_dir
 
 
-def resume_search(place: StudyDir, trials: int) -> Study:
+def resume_search(study_dir: StudyDir, trials: int) -> Study:
     """Gives a search more trials and starts it; raises StudyError."""
-    with place.alone():
-        study = place.read()
+    with study_dir.alone():
+        study = study_dir.read()
         if study.search is None:
-            raise StudyError(f"{place.name} is a {study.kind}, which has no trials to add.")
+            raise StudyError(f"{study_dir.name} is a {study.kind}, which has no trials to add.")
         if lack := lacks_optuna():
             raise StudyError(lack)
         search = replace(study.search, trials=study.search.trials + trials)
         study = replace(study, stopped=False, search=search, environment=apart(), directory=working_directory() or "/")
-        place.write(study)
-        place.ended.unlink(missing_ok=True)
-    start_search(place)
+        study_dir.write(study)
+        study_dir.ended.unlink(missing_ok=True)
+    start_search(study_dir)
     return study
 
 
-def start_search(place: StudyDir) -> None:
+def start_search(study_dir: StudyDir) -> None:
     """Starts a study's search unless it runs or has ended; raises StudyError."""
-    if not place.is_searched():
+    if not study_dir.is_searched():
         return
-    study, search = place.read(), _search_of(place)
+    study, search = study_dir.read(), _search_of(study_dir)
     directory = study.directory if os.path.isdir(study.directory) else "/"
     try:
         search.start(study.environment or apart(), directory)
     except (OSError, ValueError) as error:
-        raise StudyError(f"The search {place.name} cannot be started: {error}") from error
+        raise StudyError(f"The search {study_dir.name} cannot be started: {error}") from error
 
 
-def _search_of(place: StudyDir) -> Daemon:
-    return Daemon(place.lock, place.log, SEARCH, (str(place.runs_dir.absolute()), place.name))
+def _search_of(study_dir: StudyDir) -> Daemon:
+    return Daemon(study_dir.lock, study_dir.log, SEARCH, (str(study_dir.runs_dir.absolute()), study_dir.name))
 
 
 def importances(
@@ -249,21 +254,21 @@ def importances(
 def keep_searches(runs_dir: Path) -> bool:
     """Starts the searches that have not ended and have no process, as after a reboot; returns whether one goes on."""
     going_on = [study for study in find_studies(runs_dir) if study.is_searched() and not lacks_optuna()]
-    for place in going_on:
+    for study_dir in going_on:
         with contextlib.suppress(StudyError):
-            if not _search_of(place).was_just_started():
-                start_search(place)
+            if not _search_of(study_dir).was_just_started():
+                start_search(study_dir)
     return bool(going_on)
 
 
-def stop_study(place: StudyDir) -> int:
+def stop_study(study_dir: StudyDir) -> int:
     """Ends a study of any kind, or a group: what waits is cancelled, what runs is asked to stop.
 
     Returns how many runs; raises StudyError.
     """
-    infos = place.infos()
-    if place.exists() or not infos:
-        place.change(stopped=True)
+    infos = study_dir.infos()
+    if study_dir.exists() or not infos:
+        study_dir.change(stopped=True)
     live = [info.directory for info in infos if info.is_live]
     for info in infos:
         if not info.is_live:
@@ -272,10 +277,10 @@ def stop_study(place: StudyDir) -> int:
                 remove(info.directory.kept)
     # What waits first: none of them starts in the place of one that stops.
     for run in sorted(live, key=lambda run: not run.waits.exists()):
-        end_run(place.runs_dir, run, f"study {place.name} was stopped")
-    if place.exists():
+        end_run(study_dir.runs_dir, run, f"study {study_dir.name} was stopped")
+    if study_dir.exists():
         # It ends by itself.
-        start_search(place)
+        start_search(study_dir)
     return len(live)
 
 

@@ -30,7 +30,7 @@ from tuiapp.trainers.launch.directory import directories, keep_code
 from tuiapp.trainers.launch.prepare import prepare
 from tuiapp.trainers.launch.processes import become_supervisor, start_job
 from tuiapp.trainers.launch.slurm_job import has_begun
-from tuiapp.trainers.state.status import append, known, last_attempt, read_config
+from tuiapp.trainers.state.status import append_event, known, last_attempt, read_config
 from tuiapp.trainers.state.summary import summarise
 
 DISK_IS_FULL = os.EX_TEMPFAIL
@@ -116,7 +116,7 @@ def has_started(run: RunDir) -> bool:
 
 def end(run: RunDir, status: Status, reason: str) -> None:
     """Ends a queued run, whose lock the caller holds. Raises OSError."""
-    append(run, RunEnded(status=status, reason=reason, summary=summarise(run).summary))
+    append_event(run, RunEnded(status=status, reason=reason, summary=summarise(run).summary))
     remove(run.waits)
 
 

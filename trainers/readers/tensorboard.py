@@ -78,19 +78,19 @@ class FoundEventFiles:
         """Files that are read no further."""
 
     def read(self) -> list[Scalar | Purge]:
-        """The scalars written since the last call, and what does not count any more of those before."""
-        found: list[Scalar | Purge] = []
+        """Returns the scalars written since the last call, and what does not count any more of those before."""
+        scalars: list[Scalar | Purge] = []
         grown = [path for path in self._find() if path not in self.damaged and self._has_more(path)]
         for path in sorted(grown, key=lambda path: (len(path.parts), path.name)):
             self._main.setdefault(self._rank_of(_pid(path)), path.parent)
         for path in grown:
             try:
-                found += self._read(path)
+                scalars += self._read(path)
             except OSError:
                 continue
             except (ValueError, struct.error, IndexError):
                 self.damaged.append(path)
-        return found
+        return scalars
 
     def _find(self) -> list[Path]:
         return sorted(
@@ -130,8 +130,8 @@ class FoundEventFiles:
         for path in [path for path in self._skipped if path.parent == directory]:
             end = self._skipped.pop(path)
             with contextlib.suppress(OSError, ValueError, struct.error, IndexError):
-                whole = (record for record, place in _records(path, 0) if place <= end)
-                tags |= dict.fromkeys(tag for record in whole for _, _, tag, _ in _scalars(record))
+                records = (record for record, offset in _records(path, 0) if offset <= end)
+                tags |= dict.fromkeys(tag for record in records for _, _, tag, _ in _scalars(record))
         return tags
 
     def _name(self, directory: Path, tag: str, main: Path) -> str:
@@ -171,7 +171,7 @@ def _records(path: Path, begin: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _start(event: bytes) -> int | None:
-    """The step from which a serialized Event says that a program goes on; None if it says nothing of that."""
+    """Returns the step from which a serialized Event says that a program goes on; None if it says none."""
     step, status = 0, 0
     for number, value in _fields(event):
         if number == 2 and isinstance(value, int):
@@ -182,7 +182,7 @@ def _start(event: bytes) -> int | None:
 
 
 def _scalars(event: bytes) -> Iterator[tuple[float, int, str, float | list[Content]]]:
-    """Time, step, tag and value of each scalar in a serialized Event."""
+    """Yields time, step, tag and value of each scalar in a serialized Event."""
     moment, step, summaries = 0.0, 0, []
     for number, value in _fields(event):
         if number == 1 and isinstance(value, bytes):
@@ -195,12 +195,12 @@ def _scalars(event: bytes) -> Iterator[tuple[float, int, str, float | list[Conte
         return  # negative
     for summary in summaries:
         for number, value in _fields(summary):
-            if number == 1 and isinstance(value, bytes) and (found := _scalar(value)):
-                yield (moment, step, *found)
+            if number == 1 and isinstance(value, bytes) and (scalar := _scalar(value)):
+                yield (moment, step, *scalar)
 
 
 def _scalar(message: bytes) -> tuple[str, float | list[Content]] | None:
-    """Tag and value of a serialized Summary.Value; None if it is no scalar, picture or text."""
+    """Returns tag and value of a serialized Summary.Value; None if it is no scalar, picture or text."""
     tag, tensor = "", b""
     result: float | list[Content] | None = None
     for number, value in _fields(message):
@@ -215,7 +215,8 @@ def _scalar(message: bytes) -> tuple[str, float | list[Content]] | None:
         elif number == 8:
             result, tensor = _tensor(value), value
         elif number == 9 and (plugin := _text(_text(value))) and plugin != b"scalars":
-            tag, strings = tag.removesuffix("/text_summary"), _strings(tensor)
+            tag = tag.removesuffix("/text_summary")
+            strings = [text for number, text in _fields(tensor) if number == 8 and isinstance(text, bytes)]
             # Before the pictures are their width and height.
             result = [("image", picture, "") for picture in strings[2:]] if plugin == b"images" else []
             if plugin == b"text" and (text := b"\n".join(strings)):
@@ -223,17 +224,13 @@ def _scalar(message: bytes) -> tuple[str, float | list[Content]] | None:
     return (tag, result) if tag and result not in (None, []) else None
 
 
-def _strings(tensor: bytes) -> list[bytes]:
-    return [value for number, value in _fields(tensor) if number == 8 and isinstance(value, bytes)]
-
-
 def _text(message: bytes, field: int = 1) -> bytes:
-    """A field of a message, the first of its number, that is a text or a message; b"" without one."""
+    """Returns a message's first field of a number that is a text or a message; b"" without one."""
     return next((value for number, value in _fields(message) if number == field and isinstance(value, bytes)), b"")
 
 
 def _tensor(message: bytes) -> float | None:
-    """The number in a serialized TensorProto; None if it holds another type, or more than one."""
+    """Returns the number in a serialized TensorProto; None if it holds another type, or more than one."""
     kind, content, shape = 0, b"", b""
     for number, value in _fields(message):
         if number == 1 and isinstance(value, int):
@@ -253,40 +250,40 @@ def _tensor(message: bytes) -> float | None:
 
 
 def _first_number(message: bytes) -> int:
-    """A message's first field, a number."""
+    """Returns the number in a message's first field; 0 without one."""
     return next((value for number, value in _fields(message) if number == 1 and isinstance(value, int)), 0)
 
 
 def _fields(message: bytes) -> Iterator[Field]:
-    """Number and value of each field of a serialized message: an int for a varint, else its bytes."""
-    place = 0
-    while place < len(message):
-        key, place = _varint(message, place)
+    """Yields number and value of each field of a serialized message: an int for a varint, else its bytes."""
+    offset = 0
+    while offset < len(message):
+        key, offset = _varint(message, offset)
         kind = key & 7
         if kind == 0:
-            number, place = _varint(message, place)
+            number, offset = _varint(message, offset)
             yield key >> 3, number
             continue
         if kind == 2:
-            size, place = _varint(message, place)
+            size, offset = _varint(message, offset)
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
             raise ValueError("no field has this type")
-        if place + size > len(message):
+        if offset + size > len(message):
             raise ValueError("a field is longer than its message")
-        yield key >> 3, message[place : place + size]
-        place += size
+        yield key >> 3, message[offset : offset + size]
+        offset += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
     result = shift = 0
     while True:
-        byte = message[place]
-        place += 1
+        byte = message[offset]
+        offset += 1
         result |= (byte & 127) << shift
         if byte < 128:
-            return result, place
+            return result, offset
         shift += 7
         if shift > 63:
             raise ValueError("no number is that long")

@@ -25,7 +25,7 @@ from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import start_notice
 from tuiapp.trainers.run import disk_full_safe_stdio
-from tuiapp.trainers.state.status import append, known, last_attempt
+from tuiapp.trainers.state.status import append_event, known, last_attempt
 from tuiapp.trainers.state.summary import is_final, summarise
 
 LOOK_S, LOOK_MOST_S = 3.0, 30.0
@@ -156,7 +156,7 @@ class Queue:
 
     def _write(self, event: Event) -> None:
         with suppress(OSError):
-            append(self._run, event)
+            append_event(self._run, event)
 
 
 def main() -> None:

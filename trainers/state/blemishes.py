@@ -41,94 +41,6 @@ def median(values: Sequence[float]) -> float:
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
-def _are_finite(values: Sequence[float | None]) -> bool:
-    """Whether all values are finite, as most are: their sum tells that at once; False if one may not be."""
-    try:
-        return isfinite(sum(values))  # type: ignore[arg-type]
-    except TypeError:
-        return False
-
-
-@dataclass(slots=True)
-class _Curve:
-    """A metric that may be the training loss: where it is not finite on any rank, and its values on the first rank."""
-
-    rank: int
-    _steps: list[int] = field(default_factory=list)
-    _values: list[float] = field(default_factory=list)
-    _every: int = 1
-    _left: int = 0
-    _ends_bad: dict[int, bool] = field(default_factory=dict)
-    _bad_from: int | None = None
-    _bad_first: int = 0
-    """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
-    _bad_steps: set[int] = field(default_factory=set)
-    _word: str = ""
-
-    def add(self, event: Metrics, given: Sequence[float | None]) -> None:
-        column = given
-        if not _are_finite(given):
-            column = [None if value is None or not isfinite(value) else value for value in given]
-        if None in column:
-            counts = event.counts or [1] * len(column)
-            entries = zip(event.places(), counts, column, strict=False)
-            bad = {step: count for (step, _), count, value in entries if value is None}
-            if self._bad_from is None or min(bad) < self._bad_from:
-                self._bad_from = min(bad)
-                first = given[column.index(None)]
-                self._word = "NaN" if first is None else str(first)
-                self._bad_first = self._bad_from - bad[self._bad_from] + 1
-            if len(self._bad_steps) < MOST_VALUES:
-                self._bad_steps.update(bad)
-        self._ends_bad[event.rank] = column[-1] is None
-        if event.rank != self.rank:
-            return
-        for (step, _), value in zip(event.places(), column, strict=False):
-            if value is None:
-                continue
-            if self._left:
-                self._left -= 1
-                continue
-            self._left = self._every - 1
-            self._steps.append(step)
-            self._values.append(value)
-            if len(self._values) >= MOST_VALUES:
-                del self._steps[1::2], self._values[1::2]
-                self._every *= 2
-
-    def not_finite(self, steps: int, told: Iterable[int]) -> Iterable[Blemish]:
-        """Says from which step on it is not finite; `told` are the steps that alerts have named."""
-        if self._bad_from is None:
-            return
-        since = min((step for step in told if self._bad_first <= step <= self._bad_from), default=self._bad_from)
-        where = f"from step {since:,} of {steps:,} on"
-        if not any(self._ends_bad.values()):
-            where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {since:,}"
-        yield Blemish(kind="nan", since_step=since, text=f"{self._word} in the training loss {where}")
-
-    @property
-    def start(self) -> float | None:
-        """What it began with: the median of the first values, the first one if there are few."""
-        return median(self._values[: max(1, int(WINDOW * len(self._values)))]) if self._values else None
-
-    def diverged(self, start: float | None) -> Iterable[Blemish]:
-        """Says from which step on it is far above its best; an earlier attempt has begun with `start`."""
-        if self.start is None or len(self._values) < LEAST_VALUES:
-            return
-        size = max(LEAST_WINDOW, int(WINDOW * len(self._values)))
-        medians = [median(self._values[begin : begin + size]) for begin in range(0, len(self._values), size)]
-        # The last one may be of fewer.
-        tail, least = self._values[-size:], min(*medians[:-1], self.start)
-        last = median(tail) if size > LEAST_WINDOW else min(tail)
-        if not (0 < TIMES * least < last and last > (self.start if start is None else start)):
-            return
-        below = max((n for n, one in enumerate(medians[:-1], start=1) if one <= TIMES * least), default=0)
-        above = (n for n in range(below * size, len(self._values)) if self._values[n] > TIMES * least)
-        since = self._steps[next(above, -1)]
-        text = f"the training loss diverged: {median(tail):.4g} at the end, {least:.4g} at its best"
-        yield Blemish(kind="diverged", since_step=since, text=text)
-
-
 @dataclass(slots=True)
 class BlemishMeter:
     """Finds the blemishes of an attempt that goes on after step `resumed_from`; `before` has those of earlier ones.
@@ -187,15 +99,20 @@ class BlemishMeter:
     @property
     def starts(self) -> dict[str, float]:
         """What a further attempt is to know of what the losses began with."""
-        found = {name: start for name, curve in self._losses.items() if (start := curve.start) is not None}
-        return found | self.begun_with
+        starts = {name: start for name, curve in self._losses.items() if (start := curve.start) is not None}
+        return starts | self.begun_with
 
     def blemishes(self, steps: int, now: float) -> list[Blemish]:
         """Returns those known so far, of a run that has come to so many steps; `now` in seconds since the epoch."""
         begin = self.resumed_from
-        known = [one for one in self.before if begin is None or _stays(one, begin)]
+        # An attempt that goes on from an earlier step exports anew.
+        blemishes = [
+            blemish
+            for blemish in self.before
+            if begin is None or (blemish.kind != "export" and (blemish.since_step or 0) <= begin)
+        ]
         if curve := self._losses.get(name := loss_of(self._losses)):
-            known += [*curve.not_finite(steps, self._told)] or curve.diverged(self.begun_with.get(name))
+            blemishes += [*curve.not_finite(steps, self._told)] or curve.diverged(self.begun_with.get(name))
         for kind, (first, count) in self._alerts.items():
             text = first.text
             if kind == "hang":
@@ -203,19 +120,102 @@ class BlemishMeter:
                 text = f"no progress for {format_duration(lasted)}"
             elif count > 1 and kind in SEVERAL:
                 text = f"{count:,} {SEVERAL[kind]}, the first: {text}"
-            known.append(Blemish(kind=kind, since_step=first.step, text=text))
+            blemishes.append(Blemish(kind=kind, since_step=first.step, text=text))
         if self._joined:
             text = f"{plural(self._joined, 'row')} of metrics were joined with neighbours"
-            known.append(Blemish(kind="joined", since_step=self._joined_from, text=text))
+            blemishes.append(Blemish(kind="joined", since_step=self._joined_from, text=text))
         # Of a kind that an earlier attempt had, too, the present one's.
-        return list({one.kind: one for one in known}.values())
-
-
-def _stays(one: Blemish, begin: int) -> bool:
-    """Whether what marred an earlier attempt mars one that goes on after step `begin`, which exports anew."""
-    return one.kind != "export" and (one.since_step or 0) <= begin
+        return list({blemish.kind: blemish for blemish in blemishes}.values())
 
 
 def unaccepted(summary: Summary, about: About) -> list[Blemish]:
     """Returns the blemishes that the user has not accepted."""
     return [blemish for blemish in summary.blemishes if blemish.kind not in about.accepted]
+
+
+def _are_finite(values: Sequence[float | None]) -> bool:
+    """Whether all values are finite, as most are: their sum tells that at once; False if one may not be."""
+    try:
+        return isfinite(sum(values))  # type: ignore[arg-type]
+    except TypeError:
+        return False
+
+
+@dataclass(slots=True)
+class _Curve:
+    """A metric that may be the training loss: where it is not finite on any rank, and its values on the first rank."""
+
+    rank: int
+    _steps: list[int] = field(default_factory=list)
+    _values: list[float] = field(default_factory=list)
+    _every: int = 1
+    _left: int = 0
+    _ends_bad: dict[int, bool] = field(default_factory=dict)
+    _bad_from: int | None = None
+    _bad_first: int = 0
+    """The first step of the entry that ends with `_bad_from`: a fast script's neighbours are joined."""
+    _bad_steps: set[int] = field(default_factory=set)
+    _word: str = ""
+
+    def add(self, event: Metrics, values: Sequence[float | None]) -> None:
+        column = values
+        if not _are_finite(values):
+            column = [None if value is None or not isfinite(value) else value for value in values]
+        if None in column:
+            counts = event.counts or [1] * len(column)
+            entries = zip(event.places(), counts, column, strict=False)
+            bad = {step: count for (step, _), count, value in entries if value is None}
+            if self._bad_from is None or min(bad) < self._bad_from:
+                self._bad_from = min(bad)
+                first = values[column.index(None)]
+                self._word = "NaN" if first is None else str(first)
+                self._bad_first = self._bad_from - bad[self._bad_from] + 1
+            if len(self._bad_steps) < MOST_VALUES:
+                self._bad_steps.update(bad)
+        self._ends_bad[event.rank] = column[-1] is None
+        if event.rank != self.rank:
+            return
+        for (step, _), value in zip(event.places(), column, strict=False):
+            if value is None:
+                continue
+            if self._left:
+                self._left -= 1
+                continue
+            self._left = self._every - 1
+            self._steps.append(step)
+            self._values.append(value)
+            if len(self._values) >= MOST_VALUES:
+                del self._steps[1::2], self._values[1::2]
+                self._every *= 2
+
+    def not_finite(self, steps: int, alerted: Iterable[int]) -> Iterable[Blemish]:
+        """Says from which step on it is not finite; `alerted` are the steps that alerts have named."""
+        if self._bad_from is None:
+            return
+        since = min((step for step in alerted if self._bad_first <= step <= self._bad_from), default=self._bad_from)
+        where = f"from step {since:,} of {steps:,} on"
+        if not any(self._ends_bad.values()):
+            where = f"at {plural(len(self._bad_steps), 'step')} of {steps:,}, the first {since:,}"
+        yield Blemish(kind="nan", since_step=since, text=f"{self._word} in the training loss {where}")
+
+    @property
+    def start(self) -> float | None:
+        """What it began with: the median of the first values, the first one if there are few."""
+        return median(self._values[: max(1, int(WINDOW * len(self._values)))]) if self._values else None
+
+    def diverged(self, start: float | None) -> Iterable[Blemish]:
+        """Says from which step on it is far above its best; an earlier attempt has begun with `start`."""
+        if self.start is None or len(self._values) < LEAST_VALUES:
+            return
+        size = max(LEAST_WINDOW, int(WINDOW * len(self._values)))
+        medians = [median(self._values[begin : begin + size]) for begin in range(0, len(self._values), size)]
+        # The last one may be of fewer.
+        tail, least = self._values[-size:], min(*medians[:-1], self.start)
+        last = median(tail) if size > LEAST_WINDOW else min(tail)
+        if not (0 < TIMES * least < last and last > (self.start if start is None else start)):
+            return
+        below = max((n for n, value in enumerate(medians[:-1], start=1) if value <= TIMES * least), default=0)
+        above = (n for n in range(below * size, len(self._values)) if self._values[n] > TIMES * least)
+        since = self._steps[next(above, -1)]
+        text = f"the training loss diverged: {median(tail):.4g} at the end, {least:.4g} at its best"
+        yield Blemish(kind="diverged", since_step=since, text=text)

@@ -65,7 +65,7 @@ def rank_condition(
         if stall.culprits and rank.rank not in stall.culprits:
             return Condition(f"waiting {lasted}", "info")
         return Condition(f"{stall.verb} {lasted}", stall.alert.severity, SIGNS["stalled"].symbol)
-    if state.replicas and any(one.rank == rank.rank for one in state.replicas.differing):
+    if state.replicas and any(replica.rank == rank.rank for replica in state.replicas.differing):
         return Condition("differs", "error")
     if rank.phase == "training" and silent > rank.silent_after_s:
         # Where all are silent alike, one waits for another, and it is not known yet which.
@@ -82,13 +82,13 @@ def rank_condition(
 
 def headline(state: RunState) -> Condition | None:
     """Returns the most important fact, or None."""
-    found, missing = _headline(state), state.gaps.short
+    condition, missing = _headline(state), state.gaps.short
     if not missing:
-        return found
-    if found is None:
+        return condition
+    if condition is None:
         return Condition(state.gaps.words, "warning")
-    severity: Severity = found.severity if found.severity == "error" else "warning"
-    return Condition(join_words([found.text, missing]), severity, found.symbol)
+    severity: Severity = condition.severity if condition.severity == "error" else "warning"
+    return Condition(join_words([condition.text, missing]), severity, condition.symbol)
 
 
 def _headline(state: RunState) -> Condition | None:
@@ -111,9 +111,9 @@ def _headline(state: RunState) -> Condition | None:
         first = state.first_failure
         return Condition(describe_failure(first), "error") if first else None
     if state.stop_requested is not None:
-        words = state.stop_words
-        again = "" if state.stop_requested.now else f"s again: stop now{' without it' * ('checkpoint' in words)}"
-        return Condition(join_words([words, again]), "warning", SIGNS["stopped"].symbol)
+        text = state.stop_words
+        again = "" if state.stop_requested.now else f"s again: stop now{' without it' * ('checkpoint' in text)}"
+        return Condition(join_words([text, again]), "warning", SIGNS["stopped"].symbol)
     return _latest_alert(state)
 
 
@@ -128,8 +128,8 @@ def _how_to_go_on(state: RunState) -> str:
 def _why_failed(state: RunState) -> str:
     first = state.first_failure
     if first is not None:
-        others = len({failure.rank for failure in state.failures}) - 1
-        return describe_failure(first) + (f" · {plural(others, 'more rank')} failed after it" if others else "")
+        later = len({failure.rank for failure in state.failures}) - 1
+        return describe_failure(first) + (f" · {plural(later, 'more rank')} failed after it" if later else "")
     return sanitize(state.ended.reason, 300) if state.ended and state.ended.reason else "the run failed"
 
 
@@ -138,7 +138,7 @@ def _summary(state: RunState) -> Condition:
     summary = state.ended.summary
     epochs = state.epochs_done
     blemishes = describe_blemishes(state.blemishes)
-    words = join_words(
+    text = join_words(
         [
             blemishes,
             plural(summary.steps, "step") if summary.steps or not state.is_script else "",
@@ -152,10 +152,10 @@ def _summary(state: RunState) -> Condition:
     )
     if state.ended.status == "completed":
         severity: Severity = "warning" if troubles or blemishes else "good"
-        return Condition(f"completed: {words}", severity, SIGNS["completed"].symbol)
+        return Condition(f"completed: {text}", severity, SIGNS["completed"].symbol)
     reason = sanitize(state.ended.reason, 120)
-    words = join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), words])
-    return Condition(words, "info", SIGNS["stopped"].symbol)
+    text = join_words([f"stopped: {reason}" if reason else "stopped", _how_to_go_on(state), text])
+    return Condition(text, "info", SIGNS["stopped"].symbol)
 
 
 MOST_FACTS = 6
@@ -170,7 +170,7 @@ def _script_words(state: RunState) -> list[str]:
     if not state.is_script:
         return []
     chosen = {} if state.facts.defaults else state.facts.config
-    items = [item for one in (state.facts.summary, chosen) for item in islice(one.items(), MOST_FACTS)]
+    items = [item for facts in (state.facts.summary, chosen) for item in islice(facts.items(), MOST_FACTS)]
     return [f"{sanitize(key, 30)} {_fact_words(value)}" for key, value in items]
 
 
@@ -188,7 +188,7 @@ def _latest_alert(state: RunState) -> Condition | None:
     ]
     if not ranked:
         return None
-    latest, more = state.hang or ranked[-1], _troubles(state) - 1
+    latest, further = state.hang or ranked[-1], _troubles(state) - 1
     where = " · 6: their stacks" if latest.kind == "hang" and state.stacks else ""
-    text = sanitize(latest.text, 300) + where + (f" · {more} more in the log" if more else "")
+    text = sanitize(latest.text, 300) + where + (f" · {further} more in the log" if further else "")
     return Condition(text, latest.severity)

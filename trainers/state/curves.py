@@ -5,6 +5,7 @@ NumPy is imported with the first curve that is read, or is full: the supervisor 
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +36,8 @@ from tuiapp.trainers.contract.metrics import (
 from tuiapp.trainers.state.epochs import MAX_EPOCHS, Epoch, Epochs
 from tuiapp.trainers.state.history import Attempts, Gaps, StepZero
 from tuiapp.trainers.state.known_metrics import KNOWN
+from tuiapp.trainers.state.pending_values import NAN, Queue, bounds_of
 from tuiapp.trainers.state.timeline import Earlier, Timeline, timed, warm_after
-from tuiapp.trainers.state.waiting import NAN, Queue, bounds_of
 
 if TYPE_CHECKING:
     from tuiapp.trainers.state.reported_epochs import ReportedEpochs
@@ -63,176 +64,6 @@ VALUES_PER_NAME = 512  # the same, with many metrics
 WAITING_SAMPLES = 128
 
 MAX_CURVES = 16_384  # of all ranks and metrics: what memory allows, at the least buckets
-
-
-class RankCurves:
-    """What one rank reported, in bounded memory.
-
-    Events are queued and added to a curve when it is read, or to all curves when the queue is long: most curves are
-    rarely read.
-    """
-
-    def __init__(self, rank: int, capacity: int) -> None:
-        self.rank, self.capacity = rank, capacity
-        self.names: set[str] = set()
-        self._series: dict[str, Series] = {}
-        self._queues: dict[tuple[Names, tuple[Names, ...]], Queue] = {}  # by names, and those with bounds
-        self._values = 0  # queued, of all metrics
-        self._most = VALUES_PER_BUCKET * capacity
-        # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
-        self._share = 1 - rank % 8 / 16
-        self.scale = 1.0  # factor of derived rates
-        self.share = 0.0  # examples of an equal share of a step, if the losses of unequal ones are joined
-        self._begun: dict[str, tuple[int, float, Series] | None] | None = None
-        """Metric -> the only step of the attempt so far, its value, and the curve before it; None once there are more.
-
-        None of an attempt that goes on from a step that is known.
-        """
-
-    @property
-    def stored(self) -> StoredCurves:
-        """What `restored` takes."""
-        curves = {name: series.stored for name, series in self.items()}
-        begun: dict[str, tuple[int, float, Stored] | None] | None = None
-        if self._begun is not None:
-            begun = {name: each and (each[0], each[1], each[2].stored) for name, each in self._begun.items()}
-        return self.rank, self.capacity, self.scale, self.share, curves, [*self.names], begun
-
-    @classmethod
-    def restored(cls, stored: StoredCurves) -> RankCurves:
-        """Raises ValueError if its parts do not fit each other."""
-        from tuiapp.trainers.state.series import Series  # with NumPy
-
-        rank, capacity, scale, share, curves, names, begun = stored
-        found = cls(rank, capacity)
-        found.scale, found.share, found.names = scale, share, set(names)
-        found._series = {name: Series.restored(series) for name, series in curves.items()}
-        if begun is not None:
-            found._begun = {name: each and (each[0], each[1], Series.restored(each[2])) for name, each in begun.items()}
-        return found
-
-    def begin(self) -> None:
-        """Begins an attempt of which each metric shows by itself from where it goes on.
-
-        The first value of a metric rolls it back to before its step. That was late, and not where it goes on, if
-        another metric then begins at a later step before this one has come any further: what was rolled back is there
-        again, and the next value of the metric is its first.
-        """
-        self._begun = {}
-
-    def _roll_back(self, event: Metrics) -> None:
-        assert self._begun is not None
-        first, last = event.first_step, event.last_step
-        if not event.values.keys() <= self._begun.keys():
-            self._settle()
-            for name, each in list(self._begun.items()):
-                if each is not None and each[0] < first:
-                    step, value, series = each
-                    series.add([step], [value], again=True)
-                    self._series[name] = series
-                    del self._begun[name]
-        for name, column in event.values.items():
-            if name in self._begun:
-                if (before := self._begun[name]) is not None and last > before[0]:
-                    self._begun[name] = None
-                continue
-            whole = self._of(name)
-            value = NAN if column[-1] is None else column[-1]
-            self._begun[name] = (last, value, whole) if first == last or len(column) == 1 else None
-            self._series[name] = rest = _new_series(self.capacity)
-            rest.merge(whole)
-            rest.truncate(first)
-
-    def add(self, event: Metrics) -> None:
-        if self._begun is not None:
-            self._roll_back(event)
-        names = tuple(event.values)
-        key = names, tuple([_bounded(event, each) if each else () for each in bounds_of(event)])
-        if len(self._queues) > 1 or key not in self._queues:
-            self._settle_before(event, key)
-        if (queue := self._queues.get(key)) is None:
-            queue = self._queues[key] = Queue(*key)
-        queue.add(event)
-        self._values += len(event) * len(event.values)
-        if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
-            self._settle()
-
-    def _settle_before(self, event: Metrics, key: tuple[Names, tuple[Names, ...]]) -> None:
-        """Adds what waits, if a step is reported once more in another queue: the last value counts."""
-        for known, queue in self._queues.items():
-            again = queue.last_step >= event.first_step and known != key
-            if again and not event.values.keys().isdisjoint(queue.names):
-                return self._settle()
-
-    def __getitem__(self, name: str) -> Series:
-        self._give(name)
-        return self._series.get(name) or _new_series(1)
-
-    def last(self, name: str) -> float | None:
-        """Returns a metric's last value, without adding what is queued if that has it."""
-        series, queues = self._series.get(name), [queue for queue in self._queues.values() if name in queue]
-        if len(queues) == 1 and (series is None or series.last_step <= queues[0].last_step):
-            value = queues[0].last(name)
-            if value == value:
-                return value
-        return self[name].last
-
-    def __contains__(self, name: str) -> bool:
-        # Without adding what is queued, where that changes nothing.
-        known = self._series.get(name)
-        return (known is not None and len(known) > 0) or (name in self.names and len(self[name]) > 0)
-
-    def items(self) -> Iterable[tuple[str, Series]]:
-        self._settle()
-        return self._series.items()
-
-    def resize(self, capacity: int) -> None:
-        self.capacity = capacity
-        for series in self._series.values():
-            series.capacity = capacity
-
-    def rescale(self, scale: float) -> None:
-        self._settle()
-        self.scale = scale
-
-    def truncate(self, step: int) -> None:
-        self._settle()
-        self._begun = None
-        for series in self._series.values():
-            series.truncate(step)
-
-    def purge(self, name: str, step: int) -> None:
-        """Drops a metric's values from a step on."""
-        self._settle()
-        if name in self._series:
-            self._series[name].truncate(step)
-        if (each := (self._begun or {}).get(name)) is not None:
-            each[2].truncate(step)
-
-    def merge(self, name: str, series: Series, weight: float = 1.0) -> None:
-        self._settle()
-        self._of(name).merge(series, self.scale if name == RATE else 1.0, weight if name == LOSS else 1.0)
-
-    def _settle(self) -> None:
-        if not self._queues:
-            return
-        for name in dict.fromkeys(chain.from_iterable(queue.names for queue in self._queues.values())):
-            self._give(name)
-        self._give(RATE)
-        self._queues, self._values = {}, 0
-
-    def _give(self, name: str) -> None:
-        share = self.share if name == LOSS else 0.0
-        pieces = [piece for queue in self._queues.values() if (piece := queue.take(name, share)) is not None]
-        if pieces:
-            # Ranks are joined at a step; and a test after training may name an epoch that nobody trains.
-            again = self.rank != ALL and name != EPOCH
-            self._of(name).add_pieces(pieces, self.scale, again=again)
-
-    def _of(self, name: str) -> Series:
-        if name not in self._series:
-            self._series[name] = _new_series(self.capacity)
-        return self._series[name]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -292,8 +123,7 @@ class Curves:
             self._count -= len(gone.names)
             self._promised -= gone.capacity * len(gone.names)
         for curves in self._ranks.values():
-            curves.rescale(self._scale)
-            curves.share = self._share
+            curves.rescale(self._scale, self._share)
             if step is None:
                 curves.begin()
             else:
@@ -317,7 +147,7 @@ class Curves:
             sampled.truncate(step + 1)
         self.evaluated = min(self.evaluated, step)
         self.epochs.begin(begun, step)
-        self.gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+        self.gaps.begin(step, begun.world_size, by_metrics=begun.resumed_from is None)
         self._warm_after = warm_after(step, begun.total_steps, begun.steps_per_epoch)
         self._note_earlier()
 
@@ -337,13 +167,13 @@ class Curves:
         self.gaps.add(event)
         self.epochs.add(event)
         self.zero.add(event)
-        own, last_step = self._of(event.rank), event.last_step
-        if event.values.keys() <= own.names:
-            own.add(event)
+        curves, last_step = self._of(event.rank), event.last_step
+        if event.values.keys() <= curves.names:
+            curves.add(event)
         else:
             new = event.values.keys() - self.names.keys() if last_step < self.timeline.steps[-1] else ()
-            if (admitted := self._admit(event, own)) is not None:
-                own.add(admitted)
+            if (admitted := self._admit(event, curves)) is not None:
+                curves.add(admitted)
                 self.behind |= {name: SampledCurve() for name in new if name in self.names}
         for name in self.behind.keys() & event.values.keys() if self.behind else ():
             self.behind[name].add_again(last_step, self.timeline.second(event.time))
@@ -355,9 +185,9 @@ class Curves:
         return resumed
 
     def purge(self, event: Purged) -> None:
-        if (own := self._ranks.get(event.rank if self.by_rank else ALL)) is not None:
+        if (curves := self._ranks.get(event.rank if self.by_rank else ALL)) is not None:
             for name in event.names:
-                own.purge(name, event.step)
+                curves.purge(name, event.step)
 
     def add_sample(self, uuid: str, step: int, utilization: float) -> None:
         """Adds a GPU's utilization, in percent, at the step that the run has reached."""
@@ -384,28 +214,33 @@ class Curves:
 
     def joined(self, most: int = ALL_BUCKETS) -> Curves:
         """Returns the curves of all ranks together, of those that each has by itself."""
-        found = Curves(by_rank=False, most=most, names=dict(self.names), full=self.full)
-        found.attempts, found.timeline, found.gaps, found.epochs = self.attempts, self.timeline, self.gaps, self.epochs
-        found.earlier, found.steps_per_epoch, found.zero = self.earlier, self.steps_per_epoch, self.zero
-        found.evaluated, found.utilization, found._warm_after = self.evaluated, self.utilization, self._warm_after
-        found.behind = self.behind
-        if (begun := self.attempts.present) is not None:
-            found._scale, found._share = _joins(begun)
-        own = found._of(ALL)
+        scale, share = _joins(self.attempts.present) if self.attempts.present else (1.0, 0.0)
+        joined = dataclasses.replace(
+            self,
+            by_rank=False,
+            most=most,
+            names=dict(self.names),
+            _count=0,
+            _promised=0,
+            _ranks={},
+            _scale=scale,
+            _share=share,
+        )
+        all_ranks = joined._of(ALL)
         sizes = {rank: self[rank, EXAMPLES].mean for rank in self.ranks(EXAMPLES)}
         equal = sum(sizes.values()) / max(1, len(sizes))
-        weights = {rank: size / equal for rank, size in sizes.items()} if found._share and equal else {}
+        weights = {rank: size / equal for rank, size in sizes.items()} if joined._share and equal else {}
         for rank, name, series in self:
-            if len(series) and found._knows(own, name):
-                own.merge(name, series, weights.get(rank, 1.0))
-        return found
+            if len(series) and joined._knows(all_ranks, name):
+                all_ranks.merge(name, series, weights.get(rank, 1.0))
+        return joined
 
     def __getitem__(self, key: tuple[int, str]) -> Series:
         rank, name = key
         return self._ranks[rank][name] if rank in self._ranks else _new_series(1)
 
     def __iter__(self) -> Iterator[tuple[int, str, Series]]:
-        """All curves: rank, metric, values."""
+        """Yields the rank, the metric and the values of each curve."""
         for rank, curves in self._ranks.items():
             for name, series in curves.items():
                 yield rank, name, series
@@ -423,15 +258,15 @@ class Curves:
     def axes(self) -> list[Axis]:
         """Returns what its curves can be drawn by."""
         epoch = ["epoch"] if self.steps_per_epoch or EPOCH in self.names else []
-        own = [
+        further = [
             name
             for name in islice(self.names, MOST_AXES)
             if name not in KNOWN and name != EPOCH and group_of(name) not in HELD_OUT
         ]
-        return ["step", "time", *epoch, *self._per_step(), *(name for name in own if self.first(name).never_falls)]
+        return ["step", "time", *epoch, *self._per_step(), *(name for name in further if self.first(name).never_falls)]
 
     def _per_step(self) -> dict[str, int]:
-        """How many examples, and tokens of a text, a step of a built-in trainer takes."""
+        """Returns how many examples, and tokens of a text, a step of a built-in trainer takes; nothing of a script."""
         config = self.attempts.present.config if self.attempts.present else {}
         batch = config.get("global_batch_size")
         if not self.steps_per_epoch or not isinstance(batch, int):
@@ -480,25 +315,25 @@ class Curves:
     def _capacity(self, rank: int) -> int:
         return _share(self.closest, CLOSE_RANKS, max(0, rank))
 
-    def _admit(self, event: Metrics, own: RankCurves) -> Metrics | None:
+    def _admit(self, event: Metrics, curves: RankCurves) -> Metrics | None:
         """Returns an event with those of its metrics that have a curve, or may have a new one."""
-        known = {name: column for name, column in event.values.items() if self._knows(own, name)}
-        if EXAMPLES in known and STEP_TIME in known:
-            self._knows(own, RATE)
-        if len(known) == len(event.values):
+        admitted = {name: column for name, column in event.values.items() if self._knows(curves, name)}
+        if EXAMPLES in admitted and STEP_TIME in admitted:
+            self._knows(curves, RATE)
+        if len(admitted) == len(event.values):
             return event
-        return replace(event, values=known) if known else None
+        return replace(event, values=admitted) if admitted else None
 
-    def _knows(self, own: RankCurves, name: str) -> bool:
-        if name in own.names:
+    def _knows(self, curves: RankCurves, name: str) -> bool:
+        if name in curves.names:
             return True
         if self._count >= MAX_CURVES:
             self.full |= name not in self.names
             return False
         self.names[name] = None
-        own.names.add(name)
+        curves.names.add(name)
         self._count += 1
-        self._promised += own.capacity
+        self._promised += curves.capacity
         while self._promised > self.most and self.closest > LEAST_BUCKETS:
             self.closest //= 2
             self._share_out()
@@ -507,30 +342,201 @@ class Curves:
     def _share_out(self) -> None:
         for number, curves in self._ranks.items():
             curves.resize(self._capacity(number))
-        self._promised = sum(each.capacity * len(each.names) for each in self._ranks.values())
+        self._promised = sum(curves.capacity * len(curves.names) for curves in self._ranks.values())
+
+
+class RankCurves:
+    """What one rank reported, in bounded memory.
+
+    Events are queued and added to a curve when it is read, or to all curves when the queue is long: most curves are
+    rarely read.
+    """
+
+    def __init__(self, rank: int, capacity: int) -> None:
+        self.rank, self.capacity = rank, capacity
+        self.names: set[str] = set()
+        self._series: dict[str, Series] = {}
+        self._queues: dict[tuple[Names, tuple[Names, ...]], Queue] = {}  # by names, and those with bounds
+        self._values = 0  # queued, of all metrics
+        self._most = VALUES_PER_BUCKET * capacity
+        # Fewer with many ranks: they report in step, and adding to all curves at once would delay a key.
+        self._share = 1 - rank % 8 / 16
+        self.scale = 1.0  # factor of derived rates
+        self.share = 0.0  # examples of an equal share of a step, if the losses of unequal ones are joined
+        self._begun: dict[str, tuple[int, float, Series] | None] | None = None
+        """Metric -> the only step of the attempt so far, its value, and the curve before it; None once there are more.
+
+        None of an attempt that goes on from a step that is known.
+        """
+
+    @property
+    def stored(self) -> StoredCurves:
+        """What `restored` takes."""
+        curves = {name: series.stored for name, series in self.items()}
+        begun: dict[str, tuple[int, float, Stored] | None] | None = None
+        if self._begun is not None:
+            begun = {name: only and (only[0], only[1], only[2].stored) for name, only in self._begun.items()}
+        return self.rank, self.capacity, self.scale, self.share, curves, [*self.names], begun
+
+    @classmethod
+    def restored(cls, stored: StoredCurves) -> RankCurves:
+        """Raises ValueError if its parts do not fit each other."""
+        from tuiapp.trainers.state.series import Series  # with NumPy
+
+        rank, capacity, scale, share, curves, names, begun = stored
+        rank_curves = cls(rank, capacity)
+        rank_curves.scale, rank_curves.share, rank_curves.names = scale, share, set(names)
+        rank_curves._series = {name: Series.restored(series) for name, series in curves.items()}
+        if begun is not None:
+            rank_curves._begun = {
+                name: only and (only[0], only[1], Series.restored(only[2])) for name, only in begun.items()
+            }
+        return rank_curves
+
+    def begin(self) -> None:
+        """Begins an attempt of which each metric shows by itself from where it goes on.
+
+        The first value of a metric rolls it back to before its step. That was late, and not where it goes on, if
+        another metric then begins at a later step before this one has come any further: what was rolled back is there
+        again, and the next value of the metric is its first.
+        """
+        self._begun = {}
+
+    def _roll_back(self, event: Metrics) -> None:
+        assert self._begun is not None
+        first, last = event.first_step, event.last_step
+        if not event.values.keys() <= self._begun.keys():
+            self._settle()
+            for name, only in list(self._begun.items()):
+                if only is not None and only[0] < first:
+                    step, value, series = only
+                    series.add([step], [value], again=True)
+                    self._series[name] = series
+                    del self._begun[name]
+        for name, column in event.values.items():
+            if name in self._begun:
+                if (before := self._begun[name]) is not None and last > before[0]:
+                    self._begun[name] = None
+                continue
+            curve = self._of(name)
+            value = NAN if column[-1] is None else column[-1]
+            self._begun[name] = (last, value, curve) if first == last or len(column) == 1 else None
+            self._series[name] = earlier = _new_series(self.capacity)
+            earlier.merge(curve)
+            earlier.truncate(first)
+
+    def add(self, event: Metrics) -> None:
+        if self._begun is not None:
+            self._roll_back(event)
+        names = tuple(event.values)
+        key = names, tuple([_bounded(event, bounds) if bounds else () for bounds in bounds_of(event)])
+        if len(self._queues) > 1 or key not in self._queues:
+            self._settle_before(event, key)
+        if (queue := self._queues.get(key)) is None:
+            queue = self._queues[key] = Queue(*key)
+        queue.add(event)
+        self._values += len(event) * len(event.values)
+        if self._values >= self._share * max(self._most, VALUES_PER_NAME * len(self.names)):
+            self._settle()
+
+    def _settle_before(self, event: Metrics, key: tuple[Names, tuple[Names, ...]]) -> None:
+        """Adds what waits, if a step is reported once more in another queue: the last value counts."""
+        for queued, queue in self._queues.items():
+            again = queue.last_step >= event.first_step and queued != key
+            if again and not event.values.keys().isdisjoint(queue.names):
+                return self._settle()
+
+    def __getitem__(self, name: str) -> Series:
+        self._give(name)
+        return self._series.get(name) or _new_series(1)
+
+    def last(self, name: str) -> float | None:
+        """Returns a metric's last value, without adding what is queued if that has it."""
+        series, queues = self._series.get(name), [queue for queue in self._queues.values() if name in queue]
+        if len(queues) == 1 and (series is None or series.last_step <= queues[0].last_step):
+            value = queues[0].last(name)
+            if value == value:
+                return value
+        return self[name].last
+
+    def __contains__(self, name: str) -> bool:
+        # Without adding what is queued, where that changes nothing.
+        series = self._series.get(name)
+        return (series is not None and len(series) > 0) or (name in self.names and len(self[name]) > 0)
+
+    def items(self) -> Iterable[tuple[str, Series]]:
+        self._settle()
+        return self._series.items()
+
+    def resize(self, capacity: int) -> None:
+        self.capacity = capacity
+        for series in self._series.values():
+            series.capacity = capacity
+
+    def rescale(self, scale: float, share: float) -> None:
+        self._settle()
+        self.scale, self.share = scale, share
+
+    def truncate(self, step: int) -> None:
+        self._settle()
+        self._begun = None
+        for series in self._series.values():
+            series.truncate(step)
+
+    def purge(self, name: str, step: int) -> None:
+        """Drops a metric's values from a step on."""
+        self._settle()
+        if name in self._series:
+            self._series[name].truncate(step)
+        if (only := (self._begun or {}).get(name)) is not None:
+            only[2].truncate(step)
+
+    def merge(self, name: str, series: Series, weight: float = 1.0) -> None:
+        self._settle()
+        self._of(name).merge(series, self.scale if name == RATE else 1.0, weight if name == LOSS else 1.0)
+
+    def _settle(self) -> None:
+        if not self._queues:
+            return
+        for name in dict.fromkeys(chain.from_iterable(queue.names for queue in self._queues.values())):
+            self._give(name)
+        self._give(RATE)
+        self._queues, self._values = {}, 0
+
+    def _give(self, name: str) -> None:
+        share = self.share if name == LOSS else 0.0
+        pieces = [piece for queue in self._queues.values() if (piece := queue.take(name, share)) is not None]
+        if pieces:
+            # Ranks are joined at a step; and a test after training may name an epoch that nobody trains.
+            again = self.rank != ALL and name != EPOCH
+            self._of(name).add_pieces(pieces, self.scale, again=again)
+
+    def _of(self, name: str) -> Series:
+        if name not in self._series:
+            self._series[name] = _new_series(self.capacity)
+        return self._series[name]
 
 
 def _joins(event: RunStarted) -> tuple[float, float]:
-    """What rates are multiplied with where all ranks are joined, and `equal_share`."""
-    return float(min(max(1, event.world_size), MAX_RANKS)), equal_share(event)
+    """Returns what rates are multiplied with where all ranks are joined, and an equal share of a batch.
 
-
-def equal_share(event: RunStarted) -> float:
-    """How many examples of a step each rank would take of a batch that is divided unequally; 0 of any other run."""
-    batch = event.config.get("global_batch_size")
-    unequal = event.config.get("shares", EQUAL) != EQUAL
-    return batch / event.world_size if unequal and isinstance(batch, int) and batch > 0 < event.world_size else 0.0
+    That is how many examples of a step each rank would take of a batch that is divided unequally; 0 of any other run.
+    """
+    batch, ranks = event.config.get("global_batch_size"), event.world_size
+    is_unequal = event.config.get("shares", EQUAL) != EQUAL
+    share = batch / ranks if is_unequal and isinstance(batch, int) and batch > 0 < ranks else 0.0
+    return float(min(max(1, ranks), MAX_RANKS)), share
 
 
 class SampledCurve:
     """A figure of one GPU by step.
 
     Args:
-        place: How many GPUs have a curve already.
+        index: How many GPUs have a curve already.
     """
 
-    def __init__(self, place: int = 0) -> None:
-        self._capacity = _share(SAMPLE_BUCKETS, CLOSE_GPUS, place)
+    def __init__(self, index: int = 0) -> None:
+        self._capacity = _share(SAMPLE_BUCKETS, CLOSE_GPUS, index)
         self._series: Series | None = None
         self._steps, self._values = array("q"), array("d")
 
@@ -576,9 +582,9 @@ class SampledCurve:
         return self._series
 
 
-def _share(most: int, close: int, place: int) -> int:
+def _share(most: int, close: int, index: int) -> int:
     """Returns the buckets of a curve of one of many ranks or GPUs, of which the first `close` have most."""
-    return max(LEAST_BUCKETS, min(most, close * most // (place + 1)))
+    return max(LEAST_BUCKETS, min(most, close * most // (index + 1)))
 
 
 def _bounded(event: Metrics, bounds: Mapping[str, Sequence[float | None]]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class StepTotals(NamedTuple):
 
 
 def totals_of(event: Metrics) -> StepTotals:
-    """What the steps of one event took; the event has `step_time`."""
+    """Returns what the steps of one event took; the event has `step_time`."""
     values, counts = event.values, event.counts
     seconds, examples = total(values[STEP_TIME], counts), total(values.get(EXAMPLES, ()))
     if DATA_WAIT not in values:
@@ -173,7 +173,9 @@ class EfficiencyMeter:
         totals = self._meter.totals
         if not whole:
             totals = totals.since(self._marks[0][1]) if self._marks else Totals()
-        flops, tokens = (self._per_second(totals, each) for each in (self._flops_per_example, self._tokens))
+        flops, tokens = (
+            self._per_second(totals, per_example) for per_example in (self._flops_per_example, self._tokens)
+        )
         peak = self._peak()
         sampled, measured = totals.sampled_gpu_seconds, totals.energy_gpu_seconds
         figures = {
@@ -193,17 +195,17 @@ class EfficiencyMeter:
             **{name: figure for name, figure in figures.items() if figure is not None and isfinite(figure)}
         )
 
-    def _per_second(self, totals: Totals, each: float | None) -> float | None:
-        """Returns the rate, per second over all devices, of what each example has `each` of."""
-        if each is None or not totals.rank_seconds:
+    def _per_second(self, totals: Totals, per_example: float | None) -> float | None:
+        """Returns the rate, per second over all devices, of what each example has `per_example` of."""
+        if per_example is None or not totals.rank_seconds:
             return None
-        return each * totals.examples / totals.rank_seconds * self._world_size
+        return per_example * totals.examples / totals.rank_seconds * self._world_size
 
     def _peak(self) -> float | None:
         if not self._world_size or len(self._names) != self._world_size:
             return None
-        found = [find_peak(name) for name in self._names.values()]
-        peaks = [peak.at(self._precision) if peak else None for peak in found]
+        by_gpu = [find_peak(name) for name in self._names.values()]
+        peaks = [peak.at(self._precision) if peak else None for peak in by_gpu]
         return None if None in peaks else sum(peak for peak in peaks if peak is not None)
 
 

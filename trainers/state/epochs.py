@@ -89,8 +89,8 @@ class Epochs:
     @property
     def rows(self) -> list[Epoch]:
         """The last `MAX_EPOCHS`, ascending; without what a damaged journal reports of steps that no epoch has."""
-        found = (row for _, row in sorted(self._rows.items()))
-        return [row for row in found if row.steps <= row.of and row.examples < row.of_examples + 0.5]
+        rows = (row for _, row in sorted(self._rows.items()))
+        return [row for row in rows if row.steps <= row.of and row.examples < row.of_examples + 0.5]
 
     @property
     def last_whole(self) -> Epoch | None:
@@ -98,8 +98,8 @@ class Epochs:
 
     def since(self, number: int) -> list[Epoch]:
         """Returns those after an epoch, ascending; costs as much as there are."""
-        found = takewhile(lambda row: row.number > number, reversed(self._rows.values()))
-        return [*found][::-1]
+        rows = takewhile(lambda row: row.number > number, reversed(self._rows.values()))
+        return [*rows][::-1]
 
     def begin(self, event: RunStarted, step: int) -> None:
         """Begins an attempt after `step`, and drops each epoch of which earlier ones did more.
@@ -133,19 +133,19 @@ class Epochs:
         row = self._of(first)
         if first == self._first and event.rank == 0 and counts[0] == 1:
             row.first_seconds = (row.first_seconds or 0.0) + (seconds[0] or 0.0)
-        whole = event.last_step <= row.number * self._steps
-        if (whole or event.counts is None) and None not in losses and None not in examples:
+        within = event.last_step <= row.number * self._steps
+        if (within or event.counts is None) and None not in losses and None not in examples:
             # Most events: entry by entry they would cost a reader of a long journal more.
             begin = 0
             while begin < len(counts):
                 row = self._of(first + begin)
-                end = len(counts) if whole else min(len(counts), row.number * self._steps - first + 1)
-                part, last = slice(begin, end), event.last_step if whole else first + end - 1
+                end = len(counts) if within else min(len(counts), row.number * self._steps - first + 1)
+                part, last = slice(begin, end), event.last_step if within else first + end - 1
                 weighted, of = sum(map(mul, losses[part], examples[part])), counts[part]
                 _count(row, event.rank, last, sum(of), total(seconds[part], of), total(examples[part]), weighted)
                 begin = end
             return
-        for count, each, size, loss in zip(counts, seconds, examples, losses, strict=True):
+        for count, step_s, size, loss in zip(counts, seconds, examples, losses, strict=True):
             if count > MAX_EPOCHS * self._steps:
                 # More than any row is kept of.
                 first += count
@@ -156,7 +156,7 @@ class Epochs:
                 here = min(left, row.number * self._steps - first + 1)
                 share = (size or 0.0) * here / count
                 weighted = share * (nan if loss is None else loss)
-                _count(row, event.rank, first + here - 1, here, here * (each or 0.0), share, weighted)
+                _count(row, event.rank, first + here - 1, here, here * (step_s or 0.0), share, weighted)
                 first, left = first + here, left - here
 
     def _of(self, step: int) -> Epoch:

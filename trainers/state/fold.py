@@ -20,7 +20,7 @@ from tuiapp.trainers.state.messages import (
     describe_start,
 )
 from tuiapp.trainers.state.rank_state import MAX_NODES, ArrayState, NodeState, RankState
-from tuiapp.trainers.state.readings import MOST_GPUS, new_gpu
+from tuiapp.trainers.state.readings import MOST_GPUS, GpuState
 from tuiapp.trainers.state.run_state import LogEntry, RunState, Stream
 from tuiapp.trainers.state.text import join_words, plural, sanitize
 
@@ -50,15 +50,14 @@ def apply(state: RunState, event: object) -> None:
         case ev.LogLine():
             _log(state, event, event.text, rank=event.rank, stream=event.stream)
         case ev.DeviceSample():
-            if event.uuid in state.gpus:
-                state.gpus[event.uuid].add(event)
-            elif len(state.gpus) < MOST_GPUS:
+            if event.uuid not in state.gpus and len(state.gpus) < MOST_GPUS:
                 # Until now it may have been known by its index only.
                 state.gpus.pop(place_name(event.index, event.node), None)
-                state.gpus[event.uuid] = new_gpu(event)
-            value = event.utilization_percent
-            if event.uuid in state.gpus and value is not None:
-                state.curves.add_sample(event.uuid, state.step, value)
+                state.gpus[event.uuid] = GpuState(event)
+            if gpu := state.gpus.get(event.uuid):
+                gpu.add(event)
+                if event.utilization_percent is not None:
+                    state.curves.add_sample(event.uuid, state.step, event.utilization_percent)
             state.changed.add("devices")
         case ev.RankSample():
             # A process that is ending has freed its memory: its figure is not representative.
@@ -211,8 +210,8 @@ def apply(state: RunState, event: object) -> None:
         case ev.RunEnded():
             state.ended = event
             state.curves.end(event)
-            words = join_words([event.status, event.reason])
-            _log(state, event, words, stream="problem" if event.status == "failed" else "milestone")
+            text = join_words([event.status, event.reason])
+            _log(state, event, text, stream="problem" if event.status == "failed" else "milestone")
             state.changed |= {"run", "ranks", "alerts", "devices", "curves"}
 
 
@@ -267,7 +266,7 @@ def _go_back(state: RunState, step: int) -> None:
         state.changed.add("predictions")
     media.go_back(state.media, step)
     state.changed.add("media")
-    for checkpoint in [one for one in state.checkpoints if one.step > step]:
+    for checkpoint in [checkpoint for checkpoint in state.checkpoints if checkpoint.step > step]:
         state.checkpoints.remove(checkpoint)
 
 
@@ -279,16 +278,11 @@ def _restart(state: RunState, step: int, before: float) -> None:
         rank.restart(step)
     state.ended = state.stop_requested = None
     state.stop_asked = False
-    # The log has them.
-    state.failures.clear()
-    state.alerts.clear()
-    state.stacks.clear()
-    # It may have other devices; its ranks report the array layouts again.
-    state.arrays.clear()
-    state.held.clear()
     state.replicas = None
-    state.gpus.clear()
-    state.telemetry_problems.clear()
+    # The log keeps the problems. The attempt may have other devices, and its ranks report the array layouts again.
+    problems = state.failures, state.alerts, state.stacks, state.telemetry_problems
+    for collection in (*problems, state.arrays, state.held, state.gpus):
+        collection.clear()
 
 
 def _add_metrics(state: RunState, event: ev.Metrics) -> None:
@@ -310,10 +304,10 @@ def _add_metrics(state: RunState, event: ev.Metrics) -> None:
     # All ranks of a script may report the same evaluation.
     tested = TEST_LOSS in event.values or TEST_ACCURACY in event.values
     if event.rank == 0 and (tested or (not event.is_training and evaluation_of(event.values)[0])):
-        words = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
+        parts = [f"epoch {state.epoch_of(event.last_step)}"] if state.steps_per_epoch else []
         for name in evaluation_of(event.values)[1:]:
             if name:
                 shown, value = metric(name), event.values[name][-1]
-                words.append(f"{shown.label} {shown.format(value) if value is not None else 'NaN'}")
-        words.append(f"step {event.last_step:,}")
-        _log(state, event, "  ".join(words), stream="milestone", step=event.last_step)
+                parts.append(f"{shown.label} {shown.format(value) if value is not None else 'NaN'}")
+        parts.append(f"step {event.last_step:,}")
+        _log(state, event, "  ".join(parts), stream="milestone", step=event.last_step)

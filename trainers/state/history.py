@@ -112,13 +112,13 @@ class Gaps:
             if before is not None:
                 self._note(before + 1, event.first_step - 1)
 
-    def begin(self, step: int, world_size: int, *, seen: bool = False) -> None:
+    def begin(self, step: int, world_size: int, *, by_metrics: bool = False) -> None:
         """Begins an attempt after `step`, 0 for the beginning, with `world_size` ranks (or devices).
 
-        `seen`: the attempt's first metrics show the step, not its start: what is missing before is not known from it.
+        With `by_metrics` the attempt's first metrics show the step, not its start: what is missing before is unknown.
         """
         self.found = [(first, min(last, step)) for first, last in self.found if first <= step]
-        if seen:
+        if by_metrics:
             self.last = {rank: min(last, step) for rank, last in self.last.items() if last and rank < world_size}
             return
         for rank, last in self.last.items():
@@ -150,8 +150,8 @@ class Gaps:
         """What is missing in a few words; "" for nothing."""
         spans = self.spans
         named = [f"{first:,} to {last:,}" if first < last else f"{first:,}" for first, last in spans[:NAMED]]
-        more = f" and {len(spans) - NAMED} more" if len(spans) > NAMED else ""
-        return f"steps {', '.join(named)}{more} missing" if spans else ""
+        left_out = f" and {len(spans) - NAMED} more" if len(spans) > NAMED else ""
+        return f"steps {', '.join(named)}{left_out} missing" if spans else ""
 
     @property
     def words(self) -> str:
@@ -165,7 +165,7 @@ def gaps_in(events: Iterable[AnyEvent]) -> Gaps:
     gaps, attempts = Gaps(), Attempts()
     for event in events:
         if (step := attempts.add(event)) is not None and (begun := attempts.present) is not None:
-            gaps.begin(step, begun.world_size, seen=begun.resumed_from is None)
+            gaps.begin(step, begun.world_size, by_metrics=begun.resumed_from is None)
         if isinstance(event, Metrics):
             gaps.add(event)
     return gaps

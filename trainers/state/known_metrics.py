@@ -1,4 +1,7 @@
-"""The known metrics: their labels, units and how they are drawn; others are shown under their journal names."""
+"""The known metrics: their labels, units and how they are drawn; others are shown under their journal names.
+
+It also says which of a run's metrics are shown, and in which order.
+"""
 
 from __future__ import annotations
 
@@ -139,30 +142,30 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def grouped(names: Iterable[str], search: str = "") -> dict[str, list[str]]:
     """Returns the metrics by group, those without one first; only those in which all words of `search` are found."""
-    words = search.lower().split()
+    terms = search.lower().split()
     groups: dict[str, list[str]] = {"": []}
     for name in ordered(names):
         shown = metric(name)
-        text = f"{name} {shown.label}".lower() if words else ""
-        if all(word in text for word in words):
+        text = f"{name} {shown.label}".lower() if terms else ""
+        if all(word in text for word in terms):
             groups.setdefault(shown.group, []).append(name)
     return groups
 
 
 def first_choice(names: Iterable[str]) -> str:
     """Returns the metric that is shown first: a loss, or else the first one reported that is no figure of the steps."""
-    found = list(names)
-    others = (name for name in found if name not in KNOWN)
-    return loss_of(found) or next(others, None) or next(iter(found), LOSS)
+    reported = list(names)
+    unknown = (name for name in reported if name not in KNOWN)
+    return loss_of(reported) or next(unknown, None) or next(iter(reported), LOSS)
 
 
 def second_choice(names: Iterable[str], first: str) -> str:
     """Returns the metric that is shown beside the first: the accuracy, or else one of an evaluation, or the next."""
-    found = [name for name in names if name != first]
-    held_out = (name for name in found if metric(name).held_out and name not in KNOWN)
-    others = (name for name in found if name not in KNOWN)
+    candidates = [name for name in names if name != first]
+    held_out = (name for name in candidates if metric(name).held_out and name not in KNOWN)
+    unknown = (name for name in candidates if name not in KNOWN)
     usual = LOSS if first == TEST_ACCURACY else TEST_ACCURACY
-    return usual if usual in found else next(held_out, None) or next(others, None) or usual
+    return usual if usual in candidates else next(held_out, None) or next(unknown, None) or usual
 
 
 _BOOKKEEPING = re.compile(r"(?:^|/)(?:epoch|runtime|(?:samples|steps)_per_second)$")
@@ -190,10 +193,10 @@ def of_interest(names: Collection[str], first: str, wanted: Iterable[str], const
     bookkeeping, needs none either; how the run goes only fills up `ENOUGH` charts.
     """
     within = {beside: name for name in names if (beside := held_out_of(name, names))}
-    own = ordered(name for name in names if name not in KNOWN or name == TEST_ACCURACY)
-    evaluated = [name for name in own if metric(name).held_out or name in within.values()]
-    rest = [name for name in (*evaluated, *own) if name not in constant and not is_bookkeeping(name)]
-    shown = list(dict.fromkeys(within.get(name, name) for name in (first, *wanted, *rest)))
+    learned = ordered(name for name in names if name not in KNOWN or name == TEST_ACCURACY)
+    evaluated = [name for name in learned if metric(name).held_out or name in within.values()]
+    candidates = [name for name in (*evaluated, *learned) if name not in constant and not is_bookkeeping(name)]
+    shown = list(dict.fromkeys(within.get(name, name) for name in (first, *wanted, *candidates)))
     aside = [name for name in ASIDE if name in names and name not in constant and name not in shown]
     return [*shown, *aside[: max(0, ENOUGH - len(shown))]]
 

@@ -57,12 +57,12 @@ def steps_of(named: dict[str, Kept]) -> list[int]:
 
 def shown_at(named: dict[str, Kept], step: int | None) -> list[Media]:
     """Returns the last of each name and rank up to a step; None: up to the end."""
-    found: dict[tuple[str, int], list[Media]] = {}
+    latest: dict[tuple[str, int], list[Media]] = {}
     for kept in named.values():
-        for one in kept.files:
-            if step is None or one.step <= step:
-                mine = found.setdefault((one.name, one.rank), [])
-                if mine and mine[-1].step != one.step:
+        for file in kept.files:
+            if step is None or file.step <= step:
+                mine = latest.setdefault((file.name, file.rank), [])
+                if mine and mine[-1].step != file.step:
                     mine.clear()
-                mine.append(one)
-    return [one for mine in found.values() for one in mine]
+                mine.append(file)
+    return [file for mine in latest.values() for file in mine]

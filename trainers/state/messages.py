@@ -85,14 +85,14 @@ MAX_ERROR_CHARACTERS = 300
 
 
 def describe_place(begun: RunStarted) -> str:
-    """The Slurm job of a run, and which node of several it is; "" for neither."""
+    """Returns the Slurm job of a run, and which node of several it is; "" for neither."""
     job = f"Slurm job {begun.job}" if begun.job else ""
     node = f"node {begun.part[0]} of {begun.part[1]}, counted from 0" if begun.part else ""
     return ", ".join(filter(None, (job, node)))
 
 
 def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
-    """What a stop of a run does not end; "" if it ends all ranks of its job.
+    """Says what a stop of a run does not end; "" if it ends all ranks of its job.
 
     `awaited` nodes have not joined it: they may have runs of their own, if somebody else has started its ranks.
     """
@@ -106,7 +106,7 @@ def describe_alone(begun: RunStarted | None, awaited: int = 0) -> str:
 
 
 def describe_result(summary: Summary) -> str:
-    """What a run came to: the accuracy of its last evaluation, or else the loss of that, or that of training."""
+    """Returns what a run came to: the accuracy of its last evaluation, or else its loss, or else that of training."""
     evaluated_on = sanitize(summary.evaluated_on, 30)
     if summary.test_accuracy is not None:
         return f"{evaluated_on} accuracy {accuracy_percent(summary.test_accuracy):.1f} %"
@@ -116,13 +116,13 @@ def describe_result(summary: Summary) -> str:
 
 
 def describe_blemishes(blemishes: Iterable[Blemish]) -> str:
-    """What mars a run, in one line with its sign; "" for nothing."""
-    words = join_words(sanitize(blemish.text, 200) for blemish in blemishes)
-    return f"{BLEMISH} {words}" if words else ""
+    """Says what mars a run, in one line with its sign; "" for nothing."""
+    text = join_words(sanitize(blemish.text, 200) for blemish in blemishes)
+    return f"{BLEMISH} {text}" if text else ""
 
 
 def describe_failure(failure: RankFailed) -> str:
-    """How a rank ended, in one sentence of bounded length; may quote the rank's exception."""
+    """Says how a rank ended, in one sentence of bounded length; may quote the rank's exception."""
     # Bytes of a path that are no text are still in the exception here; sanitizing would drop them.
     return sanitize(printable(_how_it_ended(failure)), 400)
 
@@ -157,7 +157,7 @@ def _advice(failure: RankFailed, said: str) -> str:
 
 
 def error_line(error: str) -> str:
-    """The line of an exception's text that says what, of bounded length; with what follows if it ends with a colon."""
+    """Returns the line of an exception's text that says what, of bounded length; what follows a final colon, too."""
     lines = [line for line in error.splitlines() if line.strip()]
     # A SyntaxError's own line comes after the place it points at.
     start = next((n for n, line in enumerate(lines) if not line.startswith((" ", "File "))), len(lines))
@@ -168,13 +168,13 @@ def error_line(error: str) -> str:
 
 
 def failure_lines(failure: RankFailed) -> list[str]:
-    """A rank's traceback or, without one, the last lines of its stderr."""
+    """Returns a rank's traceback or, without one, the last lines of its stderr."""
     text = failure.traceback or "\n".join(failure.last_lines)
     return sanitize_lines(text) if text else []
 
 
 def describe_queued(queued: Queued) -> str:
-    """How a run's Slurm job waits, in one line."""
+    """Says how a run's Slurm job waits, in one line."""
     start = f"expected to start {queued.start.replace('T', ' ')}" if queued.start else ""
     if not queued.job:
         return sanitize(join_words(["waits in the queue", queued.reason, start]), 200)
@@ -196,17 +196,17 @@ def describe_start(started: RunStarted, *, process_per_device: bool) -> str:
     if started.attempt > 1:
         again = f"resumed from step {started.resumed_from:,}" if started.resumed_from else "started again"
         how = f"{again}, attempt {started.attempt},"
-    others = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
-    rate = f", learning rate {words}" if (words := started_rate_words(started.config)) else ""
+    other_nodes = f" and {plural(started.nodes - 1, 'other node')}" if started.nodes > 1 else ""
+    rate = f", learning rate {text}" if (text := started_rate_words(started.config)) else ""
     mesh = f", mesh {sanitize(str(laid_out), 40)}" if (laid_out := started.config.get("mesh")) else ""
-    average = f", {words}" if (words := describe_average(started.config)) else ""
-    return f"run {how} on {started.host}{others}: {ranks}{mesh}{rate}{average}"
+    average = f", {text}" if (text := describe_average(started.config)) else ""
+    return f"run {how} on {started.host}{other_nodes}: {ranks}{mesh}{rate}{average}"
 
 
 def describe_node(node: Node) -> str:
-    """What has become of a node, in a few words."""
-    words = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
-    return f"node {node.node} ({sanitize(node.host, 60)}) {words[node.state]}"
+    """Says what has become of a node, in a few words."""
+    phrases = {"joined": "has joined", "silent": "is not connected", "back": "is connected again", "lost": "is lost"}
+    return f"node {node.node} ({sanitize(node.host, 60)}) {phrases[node.state]}"
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> str:
@@ -220,7 +220,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> str:
 
 def describe_profile(profile: Profile) -> str:
     """Describes where the time of profiled steps went, in a line."""
-    spent = sorted(profile.spent.items(), key=lambda one: -one[1])
+    spent = sorted(profile.spent.items(), key=lambda item: -item[1])
     shares = [
         f"{sanitize(kind, 40)} {format_percent(seconds / profile.seconds)}"
         for kind, seconds in spent
@@ -230,31 +230,34 @@ def describe_profile(profile: Profile) -> str:
     return join_words([steps, *shares])
 
 
-def describe_replicas(found: Replicas) -> str:
+def describe_replicas(replicas: Replicas) -> str:
     """Whether the devices' replicas were equal when they were compared last, in a few words."""
-    if not found.differing:
-        return f"equal after step {found.step:,}: {plural(found.arrays, 'array')} on {plural(found.replicas, 'device')}"
-    ranks = [one.rank for one in found.differing]
+    if not replicas.differing:
+        devices = plural(replicas.replicas, "device")
+        return f"equal after step {replicas.step:,}: {plural(replicas.arrays, 'array')} on {devices}"
+    ranks = [replica.rank for replica in replicas.differing]
     verb = "differs" if len(ranks) == 1 else "differ"
-    array = sanitize(found.differing[0].array, 80)
-    return f"{describe_ranks(ranks)} {verb} after step {found.step:,}, first in {array}"
+    array = sanitize(replicas.differing[0].array, 80)
+    return f"{describe_ranks(ranks)} {verb} after step {replicas.step:,}, first in {array}"
 
 
-def describe_initial(found: InitialWeights) -> str:
-    """What a new model began with, and what of it is frozen, in a line."""
-    words = []
-    if found.source:
-        words.append(f"initial weights: {found.matched} of {plural(found.arrays, 'array')} from {source_words(found)}")
-        kinds = {"of another shape": found.reshaped, "not there": found.missing, "left over": found.unused}
-        words += [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
-    if found.frozen:
-        words.append(f"frozen: {found.frozen:,} of {found.parameters:,} parameters")
-    return sanitize(join_words(words), 400)
+def describe_initial(weights: InitialWeights) -> str:
+    """Says what a new model began with, and what of it is frozen, in a line."""
+    parts = []
+    if weights.source:
+        parts.append(
+            f"initial weights: {weights.matched} of {plural(weights.arrays, 'array')} from {source_words(weights)}"
+        )
+        kinds = {"of another shape": weights.reshaped, "not there": weights.missing, "left over": weights.unused}
+        parts += [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    if weights.frozen:
+        parts.append(f"frozen: {weights.frozen:,} of {weights.parameters:,} parameters")
+    return sanitize(join_words(parts), 400)
 
 
-def source_words(found: InitialWeights) -> str:
-    """Where initial weights come from: a run's id and its checkpoint, or a file's name."""
-    *_, run, kind, checkpoint, name = ("", "", "", *found.source.split("/"))
+def source_words(weights: InitialWeights) -> str:
+    """Returns where initial weights come from: a run's id and its checkpoint, or a file's name."""
+    *_, run, kind, checkpoint, name = ("", "", "", *weights.source.split("/"))
     return f"{run} {checkpoint}" if kind == "checkpoints" else name
 
 
@@ -263,7 +266,7 @@ MOST_RANKS, MOST_PLACES = 8, 3
 
 
 def describe_ranks(numbers: list[int], place_of: Callable[[int], str] = lambda rank: "") -> str:
-    """`rank 1`, `ranks 0, 2 and 3`.
+    """Returns `rank 1`, or `ranks 0, 2 and 3`.
 
     `place_of` returns a rank's node, which follows: `rank 9 (node 1, gpu02)`; "" on one machine.
     """
@@ -274,7 +277,7 @@ def describe_ranks(numbers: list[int], place_of: Callable[[int], str] = lambda r
 
 
 def listed(what: Sequence[object]) -> str:
-    """`0, 2 and 3`; of many, how many more there are."""
+    """Returns `0, 2 and 3`; of many, how many more there are."""
     *shown, last = map(str, what[:MOST_RANKS])
     if len(what) > MOST_RANKS:
         return f"{', '.join([*shown, last])} and {len(what) - MOST_RANKS} more"

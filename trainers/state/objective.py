@@ -1,4 +1,7 @@
-"""What runs are best by: a metric and a direction. Chosen by the user, or guessed from what the runs report."""
+"""What runs are best by: a metric and a direction. Chosen by the user, or guessed from what the runs report.
+
+Runs are compared by their results by name, and by the spread of a figure over several of them.
+"""
 
 from __future__ import annotations
 
@@ -70,16 +73,18 @@ class Objective:
         """Returns the best run, of equal ones the first completed; None if no run is better than another."""
         return self.best_of((value, info.status, info) for info in infos if (value := self.value(info)) is not None)
 
-    def best_of(self, known: Iterable[tuple[float, str, T]]) -> T | None:
+    def best_of(self, results: Iterable[tuple[float, str, T]]) -> T | None:
         """Returns that with the best value, given with its status; None if none is better than another.
 
         Of equal ones it is the first that is completed, or else the first.
         """
         sign = 1 if self.rises else -1
-        ranked = [(sign * self.comparable(value), status == "completed", one) for value, status, one in known]
+        ranked = [
+            (sign * self.comparable(value), status == "completed", candidate) for value, status, candidate in results
+        ]
         if len({value for value, _, _ in ranked}) < 2:
             return None
-        return max(ranked, key=lambda one: one[:2])[2]
+        return max(ranked, key=lambda entry: entry[:2])[2]
 
     @property
     def sort(self) -> str:
@@ -104,8 +109,8 @@ def guess(infos: Sequence[RunInfo]) -> Objective | None:
         for name in objective_names([info]):
             counts[name] = counts.get(name, 0) + 1
     configs = [info.config for info in infos[:GUESSED_FROM]]
-    asked = {best_by(config) if config and BACKENDS[config.backend].builtin else "" for config in configs}
-    return suggested(counts, asked.pop() if len(asked) == 1 else "")
+    criteria = {best_by(config) if config and BACKENDS[config.backend].builtin else "" for config in configs}
+    return suggested(counts, criteria.pop() if len(criteria) == 1 else "")
 
 
 def suggested(counts: Mapping[str, int], asked: str = "") -> Objective | None:
@@ -121,7 +126,11 @@ def suggested(counts: Mapping[str, int], asked: str = "") -> Objective | None:
         shown = metric(name)
         return shown.rises, shown.held_out, "/" in name, counts[name]
 
-    name = max((one for one in counts if metric(one).rises or one.endswith("loss")), key=worth, default="")
+    name = max(
+        (candidate for candidate in counts if metric(candidate).rises or candidate.endswith("loss")),
+        key=worth,
+        default="",
+    )
     return Objective(name, metric(name).rises) if name else None
 
 
@@ -154,9 +163,9 @@ class Objectives:
         kinds: dict[str, list[RunInfo]] = {}
         for info in infos:
             kinds.setdefault(kind_of_data(info), []).append(info)
-        largest = sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0]))
-        found = ((kind, objective_of(those, name, rises=rises)) for kind, those in largest)
-        return cls({kind: objective for kind, objective in found if objective})
+        largest = sorted(kinds.items(), key=lambda item: (-len(item[1]), item[0]))
+        objectives = ((kind, objective_of(those, name, rises=rises)) for kind, those in largest)
+        return cls({kind: objective for kind, objective in objectives if objective})
 
     def of(self, info: RunInfo) -> Objective | None:
         """Returns what a run is ranked by; None if no run of its kind has a result."""
@@ -188,15 +197,15 @@ class Spread(NamedTuple):
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
         """Returns that of the values that are known; None if none is."""
-        known = [value for value in values if value is not None]
-        if not known:
+        numbers = [value for value in values if value is not None]
+        if not numbers:
             return None
-        least, most, others = min(known), max(known), len(known) - 1
+        least, most, freedom = min(numbers), max(numbers), len(numbers) - 1
         # Of equal values the sum would differ in its last digit.
-        mean = least if least == most else sum(known) / len(known)
+        mean = least if least == most else sum(numbers) / len(numbers)
         # Many times as fast as `statistics.stdev`.
-        deviation = math.sqrt(sum([(value - mean) ** 2 for value in known]) / others) if others else None
-        return cls(mean, deviation, statistics.median(known), least, most, len(known))
+        deviation = math.sqrt(sum([(value - mean) ** 2 for value in numbers]) / freedom) if freedom else None
+        return cls(mean, deviation, statistics.median(numbers), least, most, len(numbers))
 
     @property
     def half(self) -> float:
@@ -206,8 +215,8 @@ class Spread(NamedTuple):
 
 def median(values: Iterable[float | None]) -> float | None:
     """Returns the median of those that are known; None if none is."""
-    found = Spread.of(values)
-    return found.median if found else None
+    spread = Spread.of(values)
+    return spread.median if spread else None
 
 
 def result_value(info: RunInfo, name: str) -> object:

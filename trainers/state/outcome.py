@@ -18,7 +18,7 @@ NOT_RESULTS = (DATA_WAIT, EXAMPLES, STEP_TIME, SYNC_WAIT)
 
 
 def status_of(state: RunState, size: int, seconds: float | None = None) -> Status:
-    """What the journal's first `size` bytes come to; `seconds` as for `summary_of`."""
+    """Returns what the journal's first `size` bytes come to; `seconds` as for `summary_of`."""
     stall = state.stall
     return Status(
         schema=SCHEMA,
@@ -38,7 +38,7 @@ def status_of(state: RunState, size: int, seconds: float | None = None) -> Statu
 
 
 def _without_config(begun: RunStarted) -> RunStarted:
-    """All but what lists need of its configuration."""
+    """Returns an attempt's beginning without what lists do not need of its configuration."""
     config = {key: begun.config[key] for key in ("backend", "global_batch_size") if key in begun.config}
     return replace(begun, config=config)
 
@@ -56,7 +56,7 @@ def _end(state: RunState, ended: RunEnded) -> End:
 
 
 def steps_on_all(state: RunState) -> int:
-    """The last step that every rank has reported; of a script, in which one may report for all, that any has."""
+    """Returns the last step that every rank has reported; of a script, where one may report for all, that any has."""
     if state.is_script:
         # As long as a resumed one has reported nothing, all that it did before counts.
         return state.step or state.curves.timeline.steps[-1]
@@ -64,7 +64,7 @@ def steps_on_all(state: RunState) -> int:
 
 
 def summary_of(state: RunState, seconds: float | None = None, *, completed: bool = False) -> Summary:
-    """A run's figures; the present attempt has taken `seconds`, by the clock of its events if they are None."""
+    """Returns a run's figures; its attempt has taken `seconds`, by the clock of its events if they are None."""
     if state.ended is not None:
         return state.ended.summary
     if state.started is None and not state.ranks:
@@ -98,7 +98,7 @@ def summary_of(state: RunState, seconds: float | None = None, *, completed: bool
 
 
 def _loss(state: RunState) -> float | None:
-    """The mean of the ranks' last: as long as none has reported in the present attempt, of those before."""
+    """Returns the mean of the ranks' last losses: while none has reported in the present attempt, of those before."""
     name = loss_of([rank.loss_name for rank in state.ranks.values()])
     if name:
         reported = [rank for rank in state.ranks.values() if rank.loss_name == name]

@@ -1,4 +1,4 @@
-"""The state of one rank, and of one node."""
+"""The state of one rank and of one node, and how an array is laid out over devices."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class RankState:
         return max(SILENT_AFTER_S, SILENT_STEPS * (self.pace.seconds_per_step or self.pace.report_interval_s))
 
     def behind(self, leader: RankState, now: float) -> int:
-        """Steps behind the leader.
+        """Returns how many steps the rank is behind the leader.
 
         Ranks report in batches at different moments, so the comparison is made at the moment of this rank's last
         report; a rank that is silent is compared with the leader's last step.
@@ -224,11 +224,11 @@ class ArrayState:
         return sorted(self.shards)
 
     def blocks(self) -> dict[Block, list[Device]]:
-        found: dict[Block, list[Device]] = {}
+        blocks: dict[Block, list[Device]] = {}
         for device in self.devices:
             for shard in self.shards[device]:
-                found.setdefault(tuple((start, stop) for start, stop in shard.index), []).append(device)
-        return dict(sorted(found.items()))
+                blocks.setdefault(tuple((start, stop) for start, stop in shard.index), []).append(device)
+        return dict(sorted(blocks.items()))
 
     @property
     def layout(self) -> Layout:
@@ -249,7 +249,7 @@ class ArrayState:
 
     def by_node(self, node_of: Callable[[int], int]) -> ArrayState | None:
         """Returns the array as whole nodes hold it; None where the parts of some node's devices form no block."""
-        found = ArrayState(self.name, self.shape, self.dtype, self.mesh, self.spec)
+        array = ArrayState(self.name, self.shape, self.dtype, self.mesh, self.spec)
         parts: dict[int, dict[Block, int]] = {}
         for (rank, _), shards in self.shards.items():
             parts.setdefault(node_of(rank), {}).update((tuple(shard.index), shard.bytes) for shard in shards)
@@ -260,8 +260,8 @@ class ArrayState:
             if _volume(sides) != sum(map(_volume, blocks)):
                 return None
             shard = Shard(rank=node, device=f"n{node}", index=sides, bytes=sum(blocks.values()))
-            found.shards[node, shard.device] = [shard]
-        return found
+            array.shards[node, shard.device] = [shard]
+        return array
 
 
 def _volume(block: Iterable[tuple[int, int]]) -> int:
@@ -273,6 +273,6 @@ def letter(index: int) -> str:
     name = ""
     index += 1
     while index > 0:
-        index, rest = divmod(index - 1, 26)
-        name = chr(ord("a") + rest) + name
+        index, digit = divmod(index - 1, 26)
+        name = chr(ord("a") + digit) + name
     return name

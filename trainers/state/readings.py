@@ -56,10 +56,6 @@ class GpuState:
             self.ecc_at_first = sample.ecc_uncorrected
 
     @property
-    def is_lost(self) -> bool:
-        return bool(self.sample.problem)
-
-    @property
     def new_uncorrected_errors(self) -> int:
         if self.ecc_at_first is None or self.sample.ecc_uncorrected is None:
             return 0
@@ -77,11 +73,11 @@ class GpuState:
     @property
     def processes(self) -> list[GpuProcess] | None:
         lists = [self.sample.processes, *(part.processes for part in self.sample.mig or ())]
-        known = [processes for processes in lists if processes is not None]
-        return [process for processes in known for process in processes] if known else None
+        reported = [processes for processes in lists if processes is not None]
+        return [process for processes in reported for process in processes] if reported else None
 
     def part(self, uuid: str) -> MigInstance | None:
-        return next((part for part in self.sample.mig or () if same_uuid(part.uuid, uuid)), None)
+        return next((part for part in self.sample.mig or () if plain_uuid(part.uuid) == plain_uuid(uuid)), None)
 
     @property
     def uuids(self) -> set[str]:
@@ -89,17 +85,10 @@ class GpuState:
         return {plain_uuid(self.sample.uuid), *(plain_uuid(part.uuid) for part in self.sample.mig or ())}
 
 
-def new_gpu(sample: DeviceSample) -> GpuState:
-    """Returns a GPU with its first sample."""
-    gpu = GpuState(sample)
-    gpu.add(sample)
-    return gpu
-
-
 def _bounded(sample: DeviceSample) -> DeviceSample:
     limits = {"processes": MOST_PROCESSES, "mig": MOST_PARTS, "throttle_reasons": MOST_REASONS}
     lists = {name: getattr(sample, name) for name in limits}
-    long = {name: told[: limits[name]] for name, told in lists.items() if told and len(told) > limits[name]}
+    long = {name: items[: limits[name]] for name, items in lists.items() if items and len(items) > limits[name]}
     return msgspec.structs.replace(sample, **long) if long else sample
 
 
@@ -109,13 +98,8 @@ def memory_percent(sample: DeviceSample | MigInstance) -> float | None:
     return 100 * used / total if used is not None and total else None
 
 
-def same_uuid(one: str, other: str) -> bool:
-    """Whether two UUIDs name the same device: PyTorch and JAX omit NVML's "GPU-"."""
-    return plain_uuid(one) == plain_uuid(other)
-
-
 def plain_uuid(uuid: str) -> str:
-    """Returns a UUID as all libraries name it alike."""
+    """Returns a UUID as all libraries name it alike: PyTorch and JAX omit NVML's "GPU-"."""
     return uuid.lower().removeprefix("gpu-")
 
 
@@ -134,7 +118,7 @@ def gpu_condition(gpu: GpuState, *, training: bool, ours: bool = True, others_wo
     the run's other GPUs are busy.
     """
     sample = gpu.sample
-    if gpu.is_lost:
+    if sample.problem:
         return Condition(sanitize(sample.problem, 60), "error", word="lost")
     if errors := gpu.new_uncorrected_errors:
         return Condition(plural(errors, "ECC error"), "error", word="ECC")
@@ -149,16 +133,11 @@ def gpu_condition(gpu: GpuState, *, training: bool, ours: bool = True, others_wo
         if others_work:
             return Condition("idle, others work", "warning", SYMBOLS["info"], "idle")
         return Condition("idle", "info", word="idle")
-    if ours and (others_names := _foreign_users(gpu)):
-        return Condition(f"shared with {others_names}", "warning", "!", "shared")
+    if ours and (users := {sanitize(process.user, 20) or "another process" for process in gpu.foreign_processes}):
+        return Condition(f"shared with {', '.join(sorted(users))}", "warning", "!", "shared")
     if reasons:
         return Condition(f"limited: {', '.join(reasons)}", "info", "▾", "limited")
     return None
-
-
-def _foreign_users(gpu: GpuState) -> str:
-    users = {sanitize(process.user, 20) or "another process" for process in gpu.foreign_processes}
-    return ", ".join(sorted(users))
 
 
 def is_hot(gpu: GpuState) -> bool:

@@ -120,8 +120,8 @@ class ReportedEpochs:
 
     def ends_with(self, step: int) -> bool:
         """Returns whether an epoch ends with a step."""
-        place = float(self.places(np.array([step], np.float64))[0])
-        return place >= 1 - NEARLY and abs(place - round(place)) < NEARLY and step <= self.last_step
+        done = float(self.places(np.array([step], np.float64))[0])
+        return done >= 1 - NEARLY and abs(done - round(done)) < NEARLY and step <= self.last_step
 
     def of(self, total_steps: int) -> int:
         """Returns how many epochs so many steps are; 0 as long as more than one number may be right."""

@@ -54,8 +54,8 @@ class ResumePoint(NamedTuple):
 
 
 def resume_points(run: RunDir, checkpoints: Sequence[CheckpointDir]) -> Iterator[ResumePoint]:
-    """Checkpoints in the order in which they are tried: those that the journal covers, then the others."""
-    left = {one.manifest.step: one for one in checkpoints}
+    """Yields checkpoints in the order in which they are tried: those that the journal covers, then the others."""
+    left = {checkpoint.manifest.step: checkpoint for checkpoint in checkpoints}
     for step in reversed(read_run(run).covered_checkpoints if left else []):
         if step in left:
             yield ResumePoint(left.pop(step), covered=True)
@@ -64,7 +64,7 @@ def resume_points(run: RunDir, checkpoints: Sequence[CheckpointDir]) -> Iterator
 
 
 def resume_point(run: RunDir) -> ResumePoint | None:
-    """The first finite one, files unread; None if there is none."""
+    """Returns the first finite checkpoint, its files unread; None if there is none."""
     points = resume_points(run, list_checkpoints(run.checkpoints)[0])
     return next((point for point in points if point.checkpoint.manifest.finite), None)
 
@@ -72,7 +72,7 @@ def resume_point(run: RunDir) -> ResumePoint | None:
 def first_usable(
     points: Iterable[ResumePoint], problems: Sequence[str], config: RunConfig, classes: int
 ) -> tuple[ResumePoint, list[str]]:
-    """The first checkpoint that is complete and holds finite weights; and why others were skipped.
+    """Returns the first checkpoint that is complete and holds finite weights, and why others were skipped.
 
     `problems` says what is wrong with checkpoints not among `points`, which are tried in order. Raises CheckpointError
     if there is none, or an earlier one does not fit the configuration or the data set's present `classes`.
@@ -96,7 +96,7 @@ def first_usable(
 
 
 def doubled(config: RunConfig, step: int) -> tuple[str, int]:
-    """The key by which a run that has finished at a step is to be trained further, and twice its value."""
+    """Returns the key by which a run that has finished at a step is to be trained further, and twice its value."""
     key = "max_steps" if step == config.max_steps else "epochs"
     return key, 2 * int(getattr(config, key))
 
@@ -121,20 +121,20 @@ def find_weights(value: str, *, verify: bool = False) -> Path:
         message = f"{shown(value)} is no run, no run's directory, and no {ENDING} file or index of some"
         raise _refused(f"{message}: `tuiapp runs` lists the runs.")
     try:
-        found = _checkpoint(run)
-        if found is not None and verify:
-            found.verify()
+        checkpoint = _checkpoint(run)
+        if checkpoint is not None and verify:
+            checkpoint.verify()
     except CheckpointError as error:
         raise _refused(f"{error}: name another checkpoint's directory, or another run.") from error
-    if found is not None:
-        return found.path / MODEL_FILE
+    if checkpoint is not None:
+        return checkpoint.path / MODEL_FILE
     if os.path.isfile(exported := run.export / MODEL_FILE):
         return exported
     raise _refused(f"{run.run_id} has no checkpoint yet, and no {MODEL_FILE} in {run.export}.")
 
 
 def check_weights(config: RunConfig) -> list[Problem]:
-    """Problems of the weights that a new run is to begin with."""
+    """Returns the problems of the weights that a new run is to begin with."""
     try:
         if config.init_from:
             find_weights(config.init_from)
@@ -144,7 +144,7 @@ def check_weights(config: RunConfig) -> list[Problem]:
 
 
 def _checkpoint(run: RunDir) -> CheckpointDir | None:
-    """A run's best checkpoint, or else its newest."""
+    """Returns a run's best checkpoint, or else its newest."""
     try:
         by = best_by(read_config(run))
     except (ConfigError, OSError):

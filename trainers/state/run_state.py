@@ -1,4 +1,4 @@
-"""What is known of a run, and what follows from it."""
+"""What is known of a run, what follows from it, and what its supervisor's clock says."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class LogEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 def names(config: Mapping[str, object]) -> list[str]:
     """Returns backend, model or script, and data set of a configuration as the journal has it; "" for none."""
     subject = program_name(str(config["script"])) if "script" in config else config.get("model", "")
-    found = (config.get("backend", ""), subject, config.get("dataset", ""))
-    return [sanitize(without_directories(str(name)), 60) for name in found]
+    parts = (config.get("backend", ""), subject, config.get("dataset", ""))
+    return [sanitize(without_directories(str(name)), 60) for name in parts]
 
 
 class Stall(NamedTuple):
@@ -231,9 +231,9 @@ class RunState:
 
     def node_of(self, rank: int) -> int:
         """Returns the node that a rank is on: before it says so, in the order of the nodes, as the run is to be."""
-        found = self.ranks.get(rank)
-        if found is not None and found.node in self.nodes:
-            return found.node
+        rank_state = self.ranks.get(rank)
+        if rank_state is not None and rank_state.node in self.nodes:
+            return rank_state.node
         if not self.nodes:
             return 0
         uneven = self.config.get("devices_per_node")
@@ -254,8 +254,8 @@ class RunState:
 
     def host_of(self, node: int) -> tuple[ev.HostSample | None, HostHistory]:
         """Returns the latest sample of a node's host, and the last ones; on one machine its own."""
-        found = self.nodes.get(node)
-        return (found.sample, found.history) if found else (self.host, self.host_history)
+        node_state = self.nodes.get(node)
+        return (node_state.sample, node_state.history) if node_state else (self.host, self.host_history)
 
     @property
     def is_script(self) -> bool:
@@ -335,8 +335,8 @@ class RunState:
         """How many epochs an ended run has trained, to a tenth; None where they are not known."""
         if self.ended is None or self.ended.summary.epochs is None:
             return None
-        found = round(self.ended.summary.epochs, 1)
-        return found if self.steps_per_epoch or (self.is_script and found) else None
+        epochs = round(self.ended.summary.epochs, 1)
+        return epochs if self.steps_per_epoch or (self.is_script and epochs) else None
 
     @property
     def steps_done(self) -> int:
@@ -384,13 +384,13 @@ class RunState:
     @property
     def stall(self) -> Stall | None:
         """None as soon as a rank has reported anything since the alert, or while the journal is read."""
-        found = [alert for alert in self.alerts if alert.kind in ev.BLOCKING] if self.is_live else []
-        if not found or self.reading is not None:
+        alerts = [alert for alert in self.alerts if alert.kind in ev.BLOCKING] if self.is_live else []
+        if not alerts or self.reading is not None:
             return None
         since = max((rank.last_time for rank in self.ranks.values()), default=0.0)
-        found = [alert for alert in found if alert.time >= since]
-        culprits = (number for alert in found for number in (*alert.ranks, alert.rank) if number is not None)
-        return Stall(found[-1], since, frozenset(culprits)) if found else None
+        alerts = [alert for alert in alerts if alert.time >= since]
+        culprits = (number for alert in alerts for number in (*alert.ranks, alert.rank) if number is not None)
+        return Stall(alerts[-1], since, frozenset(culprits)) if alerts else None
 
     @property
     def is_moving(self) -> bool:
@@ -412,9 +412,9 @@ class RunState:
 
     def adopt(self, other: RunState) -> None:
         """Takes all that another state has folded; what this view knows from elsewhere stays."""
-        for each in fields(self):
-            if each.name not in _OF_THE_VIEW:
-                setattr(self, each.name, getattr(other, each.name))
+        for attribute in fields(self):
+            if attribute.name not in _OF_THE_VIEW:
+                setattr(self, attribute.name, getattr(other, attribute.name))
         self.mark_found()
         self.changed |= set(get_args(Topic))
 
@@ -442,7 +442,7 @@ class RunState:
             return None
         left = max(0, self.total_steps - self.step) * pace
         every = self.config.get("eval_every")
-        recent = [one for one in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(one)]
+        recent = [seconds for seconds in self.curves.first(TEST_SECONDS).means()[-3:].tolist() if isfinite(seconds)]
         if recent and isinstance(every, int):
             due = max(0, self.epochs - self.epoch + 1) // every if every else 1
             left += due * sum(recent) / len(recent)
@@ -450,10 +450,10 @@ class RunState:
 
     def devices(self) -> list[Device]:
         if self._devices is None:
-            found = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
+            devices = {(rank.rank, rank.device) for rank in self.ranks.values() if rank.device}
             for array in self.arrays.values():
-                found.update(array.shards)
-            self._devices = sorted(found)
+                devices.update(array.shards)
+            self._devices = sorted(devices)
         return self._devices
 
     def note_devices(self) -> None:

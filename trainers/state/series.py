@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tuiapp.trainers.state.pending_values import Piece
 from tuiapp.trainers.state.text import format_metric
-from tuiapp.trainers.state.waiting import Piece
 
 SMOOTHINGS = (0.0, 0.3, 0.6, 0.8, 0.9, 0.95, 0.98)  # weights of the past to choose from
 Floats: TypeAlias = NDArray[np.float64]
@@ -108,7 +108,7 @@ class Series:
         return (float(self._table[LOW].min()), float(self._table[HIGH].max())) if self._table[COUNT].any() else None
 
     def best(self, *, rises: bool, then: Series | None = None) -> tuple[float, int] | None:
-        """The greatest value, or the least, and its step, to the resolution; None without a finite one.
+        """Returns the greatest value, or the least, and its step, to the resolution; None without a finite one.
 
         Of several steps with that value it is the first; with `then` the first at which that, of the other direction,
         is best.
@@ -121,14 +121,14 @@ class Series:
         if then is not None and len(steps) > 1:
             also = np.isin(then.middles(), steps)
             if also.any():
-                found = then._table[LOW if rises else HIGH, also]
-                steps = then.middles()[also][[found.argmin() if rises else found.argmax()]]
+                opposite = then._table[LOW if rises else HIGH, also]
+                steps = then.middles()[also][[opposite.argmin() if rises else opposite.argmax()]]
         return float(value), int(steps[0])
 
     def add(
         self,
         at: ArrayLike,
-        given: ArrayLike,
+        new_values: ArrayLike,
         lows: Floats | None = None,
         highs: Floats | None = None,
         weights: Floats | None = None,
@@ -141,7 +141,7 @@ class Series:
         In means each counts as its weight says, by default once. `again`: a value takes the place of an earlier one of
         its step, as long as a bucket is one step.
         """
-        steps, values = np.asarray(at, np.int64), np.asarray(given, np.float64)
+        steps, values = np.asarray(at, np.int64), np.asarray(new_values, np.float64)
         if not len(steps):
             return
         first, last = int(steps[0]), int(steps[-1])
@@ -173,8 +173,12 @@ class Series:
 
     def add_pieces(self, pieces: Sequence[Piece], scale: float = 1.0, *, again: bool = False) -> None:
         """Adds what has waited, in whatever order; `scale` is the factor of a rate, `again` as for `add`."""
-        found = [_columns(piece, scale) for piece in pieces]
-        columns = found[0] if len(found) == 1 else tuple(np.concatenate(each) for each in zip(*found, strict=True))
+        by_piece = [_columns(piece, scale) for piece in pieces]
+        columns = (
+            by_piece[0]
+            if len(by_piece) == 1
+            else tuple(np.concatenate(column) for column in zip(*by_piece, strict=True))
+        )
         steps, values, *bounds = columns
         low, high, lasts = (None if bound is values else bound for bound in bounds)
         weights = None
@@ -183,11 +187,15 @@ class Series:
         if (steps[1:] < steps[:-1]).any():
             order = np.argsort(steps, kind="stable")
             steps, values = steps[order], values[order]
-            low, high, weights, lasts = (None if each is None else each[order] for each in (low, high, weights, lasts))
+            low, high, weights, lasts = (
+                None if column is None else column[order] for column in (low, high, weights, lasts)
+            )
         if again and (steps[1:] == steps[:-1]).any():
             only = np.append(steps[1:] != steps[:-1], True)
             steps, values = steps[only], values[only]
-            low, high, weights, lasts = (None if each is None else each[only] for each in (low, high, weights, lasts))
+            low, high, weights, lasts = (
+                None if column is None else column[only] for column in (low, high, weights, lasts)
+            )
         self.add(steps, values, low, high, weights, lasts, again=again)
 
     def merge(self, other: Series, scale: float = 1.0, weight: float = 1.0) -> None:
@@ -271,31 +279,33 @@ def not_finite(curves: Sequence[Series]) -> str:
     counts = [curve.counts for curve in curves if not curve.is_finite]
     if not counts:
         return ""
-    whole = sum(sum(curve.counts.values()) for curve in curves)
-    kinds = {kind: count for kind in ("NaN", "inf", "−inf") if (count := sum(one[kind] for one in counts))}
-    words = [f"{count:,} of {whole:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items()]
+    total = sum(sum(curve.counts.values()) for curve in curves)
+    kinds = {
+        kind: count for kind in ("NaN", "inf", "−inf") if (count := sum(curve_counts[kind] for curve_counts in counts))
+    }
+    parts = [f"{count:,} of {total:,} {'is' if count == 1 else 'are'} {kind}" for kind, count in kinds.items()]
     if ends := [last for curve in curves if (last := curve.last) is not None and not np.isfinite(last)]:
-        words.append(f"ends at {format_metric(ends[0])}")
-    return ", ".join(words)
+        parts.append(f"ends at {format_metric(ends[0])}")
+    return ", ".join(parts)
 
 
 def smooth(values: Floats, weight: float) -> Floats:
-    """Exponential moving average over the points of a reduced curve, in which NaN stays NaN.
+    """Returns the exponential moving average over the points of a reduced curve, in which NaN stays NaN.
 
     The weights of the first points are corrected for the missing past, as in Adam (Kingma & Ba 2015, section 3).
     `weight` is that of the past, from 0 (no smoothing) to below 1.
     """
     if not weight:
         return values
-    given = values.copy()
-    known = np.flatnonzero(~np.isnan(given))
+    result = values.copy()
+    present = np.flatnonzero(~np.isnan(result))
     smoothed, average, correction = [], 0.0, 0.0
-    for value in given[known].tolist():
+    for value in result[present].tolist():
         average = weight * average + (1 - weight) * value
         correction = weight * correction + (1 - weight)
         smoothed.append(average / correction)
-    given[known] = smoothed
-    return given
+    result[present] = smoothed
+    return result
 
 
 def _columns(piece: Piece, scale: float) -> tuple[Any, ...]:

@@ -74,7 +74,9 @@ def save(run: RunDir, state: RunState, offset: int, last_line: bytes) -> int:
     while size > LOG_BYTES:
         size -= len(state.log.popleft().text)
     stored = _Stored(offset, len(last_line), crc32(last_line), state)
-    data = msgspec.msgpack.encode(stored, enc_hook=lambda each: each.stored if hasattr(each, "stored") else list(each))
+    data = msgspec.msgpack.encode(
+        stored, enc_hook=lambda value: value.stored if hasattr(value, "stored") else list(value)
+    )
     head = MAGIC + _CRC.pack(crc32(data))
     replace_unsynced(run.digest, head, data)
     return len(head) + len(data)
@@ -91,18 +93,18 @@ def load(run: RunDir) -> Snapshot | None:
 
 def load_to_watch(run: RunDir) -> Snapshot | None:
     """Loads a snapshot with room for as many buckets as a view has."""
-    found = load(run)
-    if found is not None:
-        found.state.curves.extend(curves.BUCKETS, curves.ALL_BUCKETS)
-    return found
+    snapshot = load(run)
+    if snapshot is not None:
+        snapshot.state.curves.extend(curves.BUCKETS, curves.ALL_BUCKETS)
+    return snapshot
 
 
 def read_run(run: RunDir) -> RunState:
     """Returns what a run has come to by its journal's present end."""
-    found = load_to_watch(run) or Snapshot(RunState(), 0)
-    for event in JournalReader(run.journal, found.offset).rest():
-        apply(found.state, event)
-    return found.state
+    snapshot = load_to_watch(run) or Snapshot(RunState(), 0)
+    for event in JournalReader(run.journal, snapshot.offset).rest():
+        apply(snapshot.state, event)
+    return snapshot.state
 
 
 def _parse(run: RunDir, data: memoryview) -> Snapshot | None:
@@ -117,7 +119,7 @@ def _parse(run: RunDir, data: memoryview) -> Snapshot | None:
 def _restored(kind: Any, stored: Any) -> Any:
     if get_origin(kind) is deque:
         (item,) = get_args(kind)
-        return deque([msgspec.convert(one, item) for one in stored], _LENGTHS.get(item))
+        return deque([msgspec.convert(element, item) for element in stored], _LENGTHS.get(item))
     return stored if kind is object else kind.restored(stored)
 
 
@@ -134,8 +136,8 @@ def _read(path: Path, start: int, length: int) -> bytes:
         length = min(length, max(0, os.fstat(fd).st_size - start))
         data = os.pread(fd, length, start)
         # An error in the middle shows only at the next read.
-        while len(data) < length and (more := os.pread(fd, length - len(data), start + len(data))):
-            data += more
+        while len(data) < length and (chunk := os.pread(fd, length - len(data), start + len(data))):
+            data += chunk
         return data
     finally:
         os.close(fd)

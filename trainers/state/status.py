@@ -103,21 +103,21 @@ def known(run: RunDir, liveness: Liveness | None = None) -> Known:
     written, journal = files.read_status(run), _stat(run.journal)
     if journal is None:
         return Known(written or NOTHING)
-    rest = journal.st_size - written.size if written else -1
-    if written is not None and (not rest or (rest > 0 and _is_kept_current(run, liveness, journal))):
+    unread = journal.st_size - written.size if written else -1
+    if written is not None and (not unread or (unread > 0 and _is_kept_current(run, liveness, journal))):
         details = files.read_details(run, written)
         if details.metrics:
             written = replace(written, summary=replace(written.summary, metrics=details.metrics))
         return Known(written, details.facts)
     if (kept := _read_kept(run, journal)) is not None:
         return kept
-    found = _fold(run)
+    folded = _fold(run)
     if not (liveness or run.liveness()).is_live:
-        _keep(run, journal.st_ino, found)
-    return found
+        _keep(run, journal.st_ino, folded)
+    return folded
 
 
-def append(run: RunDir, event: Event) -> None:
+def append_event(run: RunDir, event: Event) -> None:
     """Writes an event into the journal of a run whose lock the caller holds, and what that comes to. Raises OSError."""
     journal = JournalWriter(run.journal)
     journal.append([event], durable=True)
@@ -130,7 +130,7 @@ def append(run: RunDir, event: Event) -> None:
 
 
 def last_attempt(run: RunDir) -> int:
-    """How often a run was started or resumed; 0 if never."""
+    """Returns how often a run was started or resumed; 0 if never."""
     if noted := run.lock_note().attempt:
         return noted
     with contextlib.suppress(OSError):
@@ -142,8 +142,8 @@ def last_attempt(run: RunDir) -> int:
 def with_config(run: RunDir, status: Status) -> Status:
     """Adds the run's configuration, if it can be read."""
     try:
-        is_ = _config_is(run)
-        return replace(status, config=read_config(run), config_is=is_)
+        # In this order: what is written meanwhile is read again.
+        return replace(status, config_is=_config_is(run), config=read_config(run))
     except (OSError, ConfigError):
         return replace(status, config=None, config_is=(0, 0))
 
@@ -154,15 +154,19 @@ def config_of(run: RunDir, status: Status) -> RunConfig:
 
 
 def journal_schema(run: RunDir) -> int:
-    """Returns the schema of a run's journal; this version's if it says none."""
+    """Returns the schema in the first line of a run's journal; this version's if it says none, or is damaged."""
     try:
         fd = open_regular(run.journal)
     except OSError:
         return JOURNAL_SCHEMA
+    with open(fd, "rb") as file:
+        line = file.readline(HEAD_BYTES)
     try:
-        return _schema_of(os.pread(fd, HEAD_BYTES, 0).partition(b"\n")[0])
-    finally:
-        os.close(fd)
+        opening = _opening.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return JOURNAL_SCHEMA
+    # A journal whose first line was lost is read as far as possible.
+    return opening.schema if opening.type == "run-started" or opening.schema > JOURNAL_SCHEMA else JOURNAL_SCHEMA
 
 
 def describe_schema(schema: int) -> str:
@@ -174,19 +178,19 @@ def describe_schema(schema: int) -> str:
 
 
 def _config_is(run: RunDir) -> tuple[int, int]:
-    found = os.stat(run.config)
-    return found.st_size, found.st_mtime_ns
+    info = os.stat(run.config)
+    return info.st_size, info.st_mtime_ns
 
 
 def _stat(journal: Path) -> os.stat_result | None:
-    """None for a journal that is not there; raises OSError for one that cannot be read."""
+    """Returns what the file system says of a journal; None if there is none. Raises OSError if it cannot be read."""
     try:
-        found = os.lstat(journal)
+        info = os.lstat(journal)
     except FileNotFoundError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(info.st_mode):
         os.close(open_regular(journal))  # raises
-    return found
+    return info
 
 
 def _is_kept_current(run: RunDir, liveness: Liveness | None, journal: os.stat_result) -> bool:
@@ -209,16 +213,6 @@ def _fold(run: RunDir) -> Known:
     return Known(with_config(run, status_of(state, reader.offset)), state.facts)
 
 
-def _schema_of(line: bytes) -> int:
-    """The schema in a journal's first line; this version's if the line is damaged."""
-    try:
-        opening = _opening.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return JOURNAL_SCHEMA
-    # A journal whose first line was lost is read as far as possible.
-    return opening.schema if opening.type == "run-started" or opening.schema > JOURNAL_SCHEMA else JOURNAL_SCHEMA
-
-
 def _read_kept(run: RunDir, journal: os.stat_result) -> Known | None:
     try:
         kept = _folded.decode(read_limited(_kept_file(run), files.MAX_FACTS_BYTES))
@@ -228,12 +222,12 @@ def _read_kept(run: RunDir, journal: os.stat_result) -> Known | None:
     return Known(kept.status, kept.facts) if same and kept.status.size == journal.st_size else None
 
 
-def _keep(run: RunDir, inode: int, found: Known) -> None:
+def _keep(run: RunDir, inode: int, folded: Known) -> None:
     file = _kept_file(run)
     # Where it cannot be kept, it is folded again.
     with contextlib.suppress(OSError, ValueError):
         make_private(file.parent)
-        replace_unsynced(file, files.encoder.encode(_Folded(str(run.path), inode, *found)))
+        replace_unsynced(file, files.encoder.encode(_Folded(str(run.path), inode, *folded)))
 
 
 def _kept_file(run: RunDir) -> Path:

@@ -156,7 +156,7 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
     config, problem, newer = _read_config(run, status)
     # A copy of the directory has files of another age.
     started = status.started or _made(run)
-    found = partial(
+    build = partial(
         RunInfo,
         run,
         config=config,
@@ -168,15 +168,15 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
         has_large_journal=status.size > current_settings().large_journal_mib << 20,
     )
     if why := describe_schema(status.journal):
-        return found(status="newer", problem=why, summary=status.summary, reason="")
-    found = partial(found, problem=problem)
+        return build(status="newer", problem=why, summary=status.summary, reason="")
+    build = partial(build, problem=problem)
     if newer:
-        return found(status="newer", summary=status.summary, reason="")
+        return build(status="newer", summary=status.summary, reason="")
     if status.end is not None and not live:
         if status.begun is None and config is not None:
             # Cancelled in the queue: no GPUs were chosen yet.
-            found = partial(found, config=msgspec.structs.replace(config, device_ids=()))
-        return found(status=status.end.status, summary=status.summary, reason=status.end.reason)
+            build = partial(build, config=msgspec.structs.replace(config, device_ids=()))
+        return build(status=status.end.status, summary=status.summary, reason=status.end.reason)
     if live or (not os.path.exists(run.journal) and _is_starting(started)):
         job = run.queued_job() if status.end else ""
         # Its job may just have put itself back into the queue; why it waits there is known a moment later.
@@ -186,16 +186,16 @@ def _summarise(run: RunDir, about: About) -> RunInfo:
                 # GPUs are chosen anew at its start: those that were idle when it was queued say nothing.
                 config = msgspec.structs.replace(config, device_ids=waiting.device_ids)
             reason = describe_queued(waits)
-            return found(status="queued", summary=status.summary, config=config, reason=reason, waiting=waiting)
+            return build(status="queued", summary=status.summary, config=config, reason=reason, waiting=waiting)
         # The recent rate, as on its screen.
         rate = None if status.stalled else status.rate
         summary = msgspec.structs.replace(status.summary, examples_per_second=rate)
-        return found(status="running", summary=summary, reason=status.stalled)
+        return build(status="running", summary=summary, reason=status.stalled)
     summary = status.summary
     if summary.examples_per_second is None:
         summary = msgspec.structs.replace(summary, examples_per_second=status.rate)
     reason = "its supervisor died without saying why; see supervisor.log"
-    return found(status="lost", summary=summary, reason=reason)
+    return build(status="lost", summary=summary, reason=reason)
 
 
 def _made(run: RunDir) -> float | None:
@@ -234,7 +234,7 @@ def remaining_s(info: RunInfo) -> float | None:
 
 
 def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
-    """A run and its results; null for what it did not reach."""
+    """Returns a run and its results; null for what it did not reach."""
     return {
         "run": run.run_id,
         "directory": str(run.path),
@@ -251,7 +251,7 @@ def run_facts(run: RunDir, status: str, summary: Summary) -> dict[str, object]:
 
 
 def config_facts(config: RunConfig | None) -> dict[str, object]:
-    """What identifies a run in its configuration; null for what that does not have, or if it cannot be read."""
+    """Returns what identifies a run in its configuration; null for what that lacks, or if it cannot be read."""
     names = ("backend", "model", "dataset", "script", "devices")
     return {name: getattr(config, name) if config and takes(config.backend, name) else None for name in names}
 

@@ -78,14 +78,14 @@ def format_duration(seconds: float | None) -> str:
     """Formats a duration in its two largest units: "4s", "1m 03s", "2h 05m", "3d 04h"."""
     if seconds is None or not math.isfinite(seconds):
         return MISSING
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600:02}h"
+    total = max(0, int(seconds))
+    if total < 60:
+        return f"{total}s"
+    if total < 3600:
+        return f"{total // 60}m {total % 60:02}s"
+    if total < 86400:
+        return f"{total // 3600}h {total % 3600 // 60:02}m"
+    return f"{total // 86400}d {total % 86400 // 3600:02}h"
 
 
 def format_count(value: float | None) -> str:
@@ -214,14 +214,14 @@ MOST_RANGES = 8
 
 def format_ranges(numbers: Sequence[int]) -> str:
     """Formats ascending numbers: "0–31, 33"; of many ranges, how many more there are."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][-1] + 1:
-            found[-1][1:] = [number]
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
         else:
-            found.append([number])
-    shown = ", ".join("–".join(map(str, one)) for one in found[:MOST_RANGES])
-    return f"{shown} and {len(found) - MOST_RANGES} more" if found[MOST_RANGES:] else shown
+            ranges.append([number])
+    shown = ", ".join("–".join(map(str, span)) for span in ranges[:MOST_RANGES])
+    return f"{shown} and {len(ranges) - MOST_RANGES} more" if ranges[MOST_RANGES:] else shown
 
 
 def without_directories(value: str) -> str:

@@ -19,29 +19,6 @@ MARKS = 4096
 """Beyond it every second one is dropped, except the first and the last."""
 
 
-def warm_after(begun: int, total_steps: int, steps_per_epoch: int) -> int:
-    """Returns the step after which an attempt's speed counts: its first epoch, or tenth, compiles and fills caches.
-
-    `begun` is the step from which the attempt resumes, 0 for the beginning.
-    """
-    left = max(0, total_steps - begun)
-    return begun + (steps_per_epoch if left > steps_per_epoch else left // 10)
-
-
-def timed(event: Metrics, after: int) -> tuple[int, float]:
-    """Returns how many steps beyond `after` one event reports the time of, and the seconds that they took."""
-    step, steps, seconds = event.first_step, 0, 0.0
-    column = event.values[STEP_TIME]
-    if step > after and None not in column:
-        return event.last_step - step + 1, total(column, event.counts)
-    for each, count in zip(column, event.counts or repeat(1), strict=False):
-        if step > after and each is not None:
-            steps += count
-            seconds += count * each
-        step += count
-    return steps, seconds
-
-
 class Earlier(NamedTuple):
     """What a run's earlier attempts count for: all up to the step from which the present one resumes."""
 
@@ -145,3 +122,26 @@ class Timeline:
         before = max(0, after - 1)
         share = (step - self.steps[before]) / (self.steps[after] - self.steps[before]) if after else 0.0
         return column[before] + share * (column[after] - column[before])
+
+
+def warm_after(begun: int, total_steps: int, steps_per_epoch: int) -> int:
+    """Returns the step after which an attempt's speed counts: its first epoch, or tenth, compiles and fills caches.
+
+    `begun` is the step from which the attempt resumes, 0 for the beginning.
+    """
+    left = max(0, total_steps - begun)
+    return begun + (steps_per_epoch if left > steps_per_epoch else left // 10)
+
+
+def timed(event: Metrics, after: int) -> tuple[int, float]:
+    """Returns how many steps beyond `after` one event reports the time of, and the seconds that they took."""
+    step, steps, seconds = event.first_step, 0, 0.0
+    column = event.values[STEP_TIME]
+    if step > after and None not in column:
+        return event.last_step - step + 1, total(column, event.counts)
+    for step_s, count in zip(column, event.counts or repeat(1), strict=False):
+        if step > after and step_s is not None:
+            steps += count
+            seconds += count * step_s
+        step += count
+    return steps, seconds

@@ -51,32 +51,6 @@ DISK = Watch("disk", "warning", raise_s=2, end_s=10, over="the run's disk has fr
 SHM = Watch("shm", "warning", raise_s=2, end_s=10, over="/dev/shm has free space again")
 
 
-@dataclass(slots=True)
-class _Level:
-    seconds: float = 0.0
-    mono: float | None = None
-    raised: bool = False
-
-    def move(self, watch: Watch, holds: bool | None, mono: float) -> bool | None:
-        """Counts a sample; returns True to raise the alert, False to end it, None for no change."""
-        passed = min(STEP_S, max(0.0, mono - self.mono)) if self.mono is not None else 0.0
-        self.mono = mono
-        if holds is None:
-            return None
-        if self.raised:
-            self.seconds = 0.0 if holds else self.seconds + passed
-            if not holds and self.seconds >= watch.end_s:
-                self.raised, self.seconds = False, 0.0
-                return False
-            return None
-        # A condition in two samples of three gets there, if slowly.
-        self.seconds = self.seconds + passed if holds else max(0.0, self.seconds - passed)
-        if holds and self.seconds >= watch.raise_s:
-            self.raised, self.seconds = True, 0.0
-            return True
-        return None
-
-
 class Alerts:
     """`run_dir` is where the node's ranks write."""
 
@@ -121,16 +95,16 @@ class Alerts:
         return self._move(MEMORY, sample, holds, f"{whose} is {share:.0%} full")
 
     def _idle(self, sample: DeviceSample, name: str) -> list[Alert]:
-        """A GPU that waits while others work may wait forever."""
+        """Checks whether a GPU waits while others work: it may wait forever."""
         busy = sample.utilization_percent
-        others = [
+        other_loads = [
             gpu.utilization_percent
             for gpu in self._gpus.values()
             if gpu.uuid != sample.uuid and gpu.utilization_percent is not None and sample.mono - gpu.mono < STEP_S
         ]
-        if busy is None or not others:
+        if busy is None or not other_loads:
             return []
-        holds = busy < IDLE_PERCENT and max(others) >= BUSY_PERCENT
+        holds = busy < IDLE_PERCENT and max(other_loads) >= BUSY_PERCENT
         text = f"{name} has been idle for {IDLE.raise_s:.0f} s while others work: a rank may hang"
         return self._move(IDLE, sample, holds, text)
 
@@ -185,6 +159,32 @@ class Alerts:
                     alerts.append(Alert(kind=kind, severity="info", device=uuid, text=text, ended=True))
                 level.raised, level.seconds = False, 0.0
         return alerts
+
+
+@dataclass(slots=True)
+class _Level:
+    seconds: float = 0.0
+    mono: float | None = None
+    raised: bool = False
+
+    def move(self, watch: Watch, holds: bool | None, mono: float) -> bool | None:
+        """Counts a sample; returns True to raise the alert, False to end it, None for no change."""
+        passed = min(STEP_S, max(0.0, mono - self.mono)) if self.mono is not None else 0.0
+        self.mono = mono
+        if holds is None:
+            return None
+        if self.raised:
+            self.seconds = 0.0 if holds else self.seconds + passed
+            if not holds and self.seconds >= watch.end_s:
+                self.raised, self.seconds = False, 0.0
+                return False
+            return None
+        # A condition in two samples of three gets there, if slowly.
+        self.seconds = self.seconds + passed if holds else max(0.0, self.seconds - passed)
+        if holds and self.seconds >= watch.raise_s:
+            self.raised, self.seconds = True, 0.0
+            return True
+        return None
 
 
 def _any(reasons: list[str] | None, which: set[str]) -> bool | None:

@@ -68,7 +68,7 @@ class AmdGpu:
         watts = _number(power, "socket_power")
         if watts is None:
             watts = _number(power, "current_socket_power")
-        if all(one is None for one in (activity, memory, power, clock)):
+        if all(answer is None for answer in (activity, memory, power, clock)):
             raise SourceError("it does not answer")
         return DeviceSample(
             index=self.index,
@@ -100,10 +100,13 @@ class AmdGpu:
         return None if ticks is None or microjoules is None else int(ticks * microjoules / 1000)
 
     def _processes(self, now: float) -> list[GpuProcess] | None:
-        found = self._query("amdsmi_get_gpu_process_list", now)
-        if found is None:
+        processes = self._query("amdsmi_get_gpu_process_list", now)
+        if processes is None:
             return None
-        return [self._owners.describe(one["pid"], _whole(_number(one["memory_usage"], "vram_mem"))) for one in found]
+        return [
+            self._owners.describe(process["pid"], _whole(_number(process["memory_usage"], "vram_mem")))
+            for process in processes
+        ]
 
     def _query(self, name: str, now: float, *arguments: Any) -> Any:
         key = name + repr(arguments)
@@ -122,7 +125,7 @@ def _number(answer: Mapping[str, Any] | None, key: str) -> float | None:
 
 
 def _finite(value: Any) -> float | None:
-    """Unavailable values are "N/A"."""
+    """Returns a number; None for any other value: unavailable ones are "N/A"."""
     return value if is_number(value) else None
 
 

@@ -1,4 +1,4 @@
-"""Samples the host, and the ranks' processes."""
+"""Samples the host and the ranks' processes, and finds out whose the processes on a GPU are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rate:
         self._last: tuple[float, float] | None = None
 
     def of(self, count: float | None, now: float) -> float | None:
-        """The rate since the last call; None at the first, and if a count has restarted."""
+        """Returns the rate since the last call; None at the first, and if a count has restarted."""
         last, self._last = self._last, None if count is None else (now, count)
         if count is None or last is None or now <= last[0] or count < last[1]:
             return None
@@ -31,7 +31,7 @@ class HostSampler:
         self._received, self._sent = Rate(), Rate()
 
     def sample(self, now: float) -> HostSample:
-        """Shares of the CPU are those since the last call."""
+        """Samples the host; shares of the CPU are those since the last call."""
         cores = psutil.cpu_percent(percpu=True)
         (memory_used, memory_total), swap = system_memory(), psutil.swap_memory()
         load = os.getloadavg()
@@ -59,7 +59,7 @@ class HostSampler:
 
 
 def system_memory() -> tuple[int, int]:
-    """Bytes that are in use, and all."""
+    """Returns how many bytes are in use, and how many there are."""
     memory = psutil.virtual_memory()
     return memory.total - memory.available, memory.total
 
@@ -89,13 +89,13 @@ class RankSampler:
 
 
 def _descendants(pid: int) -> list[int]:
-    """The processes that a process has started from its main thread, and those that these have started."""
+    """Returns the processes that one has started from its main thread, and those that these have started."""
     # psutil would read every process of the machine.
-    found = [pid]
-    for parent in found:
+    pids = [pid]
+    for parent in pids:
         with contextlib.suppress(OSError), open(f"/proc/{parent}/task/{parent}/children", "rb") as file:
-            found += map(int, file.read().split())
-    return found[1:]
+            pids += map(int, file.read().split())
+    return pids[1:]
 
 
 class ProcessSampler:
@@ -125,13 +125,13 @@ class ProcessSampler:
 
 
 def _space(path: str) -> tuple[int | None, int | None, int | None]:
-    """Bytes used, free to the user, and total, of a path's file system; None if there is none."""
+    """Returns the bytes of a path's file system: used, free to the user, and total; None if there is none."""
     try:
-        found = psutil.disk_usage(path)
+        usage = psutil.disk_usage(path)
     except OSError:
         return None, None, None
     # What is reserved for root is neither used nor free.
-    return found.used, found.free, found.used + found.free
+    return usage.used, usage.free, usage.used + usage.free
 
 
 HOST_PID_NAMESPACE = 0xEFFFFFFC
@@ -154,11 +154,11 @@ class Owners:
     def describe(self, pid: int, memory_bytes: int | None) -> GpuProcess:
         if self._valid:
             with contextlib.suppress(psutil.Error):
-                process, known = self._known.get(pid) or self._find(pid)
+                process, described = self._known.get(pid) or self._find(pid)
                 # A number that is given again is another process.
                 if not process.is_running():
-                    known = self._find(pid)[1]
-                return msgspec.structs.replace(known, memory_bytes=memory_bytes)
+                    described = self._find(pid)[1]
+                return msgspec.structs.replace(described, memory_bytes=memory_bytes)
         return GpuProcess(memory_bytes=memory_bytes)
 
     def _find(self, pid: int) -> tuple[psutil.Process, GpuProcess]:
@@ -170,9 +170,9 @@ class Owners:
             while ancestor is not None:
                 pids.append(ancestor.pid)
                 ancestor = ancestor.parent()
-        rank = next((self._ranks[one] for one in pids if one in self._ranks), None)
+        rank = next((self._ranks[number] for number in pids if number in self._ranks), None)
         if len(self._known) >= KEPT:
             self._known.clear()
-        found = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
-        self._known[pid] = found
-        return found
+        entry = process, GpuProcess(pid=pid, rank=rank, user=process.username(), name=process.name())
+        self._known[pid] = entry
+        return entry

@@ -12,7 +12,7 @@ import pynvml
 from msgspec.structs import replace
 
 from tuiapp.trainers.config.machine import Link
-from tuiapp.trainers.telemetry.nvidia import NVML_VALUE_TYPES, Question
+from tuiapp.trainers.telemetry.nvidia import NVML_VALUE_TYPES, Query
 
 BYTES_PER_LANE = {1: 250e6, 2: 500e6, 3: 8e9 / 8 * 128 / 130, 4: 16e9 / 8 * 128 / 130, 5: 32e9 / 8 * 128 / 130,
                   6: 64e9 / 8 * 242 / 256}  # fmt: skip
@@ -32,7 +32,7 @@ def read_links() -> list[Link]:
 def _link(index: int, handle: Any) -> Link:
     def ask(name: str, *arguments: Any) -> Any:
         call: Callable[..., Any] = getattr(pynvml, name)
-        return Question(pynvml, call, handle, *arguments).ask(time.monotonic())
+        return Query(pynvml, call, handle, *arguments).ask(time.monotonic())
 
     link = Link(uuid=ask("nvmlDeviceGetUUID") or "", index=index, name=ask("nvmlDeviceGetName") or "")
     fields = [pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON]
@@ -50,8 +50,8 @@ def _link(index: int, handle: Any) -> Link:
 def _value(field: Any) -> int | None:
     if field is None or field.nvmlReturn or field.valueType not in NVML_VALUE_TYPES:
         return None
-    found: int = getattr(field.value, NVML_VALUE_TYPES[field.valueType])
-    return found
+    figure: int = getattr(field.value, NVML_VALUE_TYPES[field.valueType])
+    return figure
 
 
 if __name__ == "__main__":

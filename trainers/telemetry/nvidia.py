@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs through NVML, by the pynvml module of nvidia-ml-py."""
+"""NVIDIA's GPUs through NVML, by the pynvml module of nvidia-ml-py: samples, traffic over their links, Xid errors."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class NvmlSource:
         except pynvml.NVMLError as error:
             raise SourceError(nvml_words(error)) from error
         # A control group's rules, as Slurm's, may hide some: CUDA does not count those.
-        present = [one for one in looked_up if one is not None]
-        uuids = [one.uuid for one in present]
-        words = [word.strip() for word in self._wanted.split(",")]
-        missing = [word for word in words if word.startswith("GPU-") and not any(u.startswith(word) for u in uuids)]
-        parts = {one.uuid: _parts(pynvml, one.handle) for one in present}
-        chosen = {*choose(",".join(word for word in words if word not in missing), parts)}
+        present = [gpu for gpu in looked_up if gpu is not None]
+        uuids = [gpu.uuid for gpu in present]
+        wanted = [word.strip() for word in self._wanted.split(",")]
+        missing = [word for word in wanted if word.startswith("GPU-") and not any(u.startswith(word) for u in uuids)]
+        parts = {gpu.uuid: _parts(pynvml, gpu.handle) for gpu in present}
+        chosen = {*choose(",".join(word for word in wanted if word not in missing), parts)}
         return [
-            *(self._open(pynvml, one) for one in present if chosen & {one.uuid, *parts[one.uuid]}),
+            *(self._open(pynvml, gpu) for gpu in present if chosen & {gpu.uuid, *parts[gpu.uuid]}),
             # A lost GPU does not even report its UUID; its problem may be reported by its place.
-            *(DeadGpu(*self._explain(present, word, words.index(word))) for word in missing),
+            *(DeadGpu(*self._explain(present, word, wanted.index(word))) for word in missing),
         ]
 
     def _find(self, nvml: Any, index: int) -> _Found | None:
-        """A GPU; None if this process may not use it. One that does not answer has no handle, its place, and why."""
+        """Finds a GPU; None if this process may not use it. A silent one has no handle, but its place, and why."""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             return _Found(index, handle, nvml.nvmlDeviceGetUUID(handle))
@@ -59,18 +59,18 @@ class NvmlSource:
                 return None
             return _Found(index, None, place_name(index), str(error))
 
-    def _open(self, nvml: Any, one: _Found) -> NvmlGpu | DeadGpu:
+    def _open(self, nvml: Any, gpu: _Found) -> NvmlGpu | DeadGpu:
         """Opens one GPU; a failing one does not keep the others from being sampled."""
-        if one.handle is None:
-            return DeadGpu(one.index, one.uuid, one.problem)
+        if gpu.handle is None:
+            return DeadGpu(gpu.index, gpu.uuid, gpu.problem)
         try:
-            return NvmlGpu(nvml, one.handle, one.index, one.uuid, self._owners, self._energy)
+            return NvmlGpu(nvml, gpu.handle, gpu.index, gpu.uuid, self._owners, self._energy)
         except nvml.NVMLError as error:
-            return DeadGpu(one.index, one.uuid, str(error))
+            return DeadGpu(gpu.index, gpu.uuid, str(error))
 
-    def _explain(self, present: list[_Found], uuid: str, place: int) -> tuple[int, str, str]:
-        silent = [one for one in present if one.handle is None]
-        return (silent[0].index, uuid, silent[0].problem) if len(silent) == 1 else (place, uuid, "it is missing")
+    def _explain(self, present: list[_Found], uuid: str, index: int) -> tuple[int, str, str]:
+        silent = [gpu for gpu in present if gpu.handle is None]
+        return (silent[0].index, uuid, silent[0].problem) if len(silent) == 1 else (index, uuid, "it is missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _parts(nvml: Any, handle: Any) -> list[str]:
 
 
 def mig_handles(nvml: Any, handle: Any) -> list[Any]:
-    """Handles of a GPU's MIG instances; raises NVMLError if it does not report them."""
+    """Returns the handles of a GPU's MIG instances; raises NVMLError if it does not report them."""
     handles = []
     for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
@@ -126,7 +126,7 @@ REASONS = (
 """Bits of nvmlClocksEventReasons and their words; 0x1, an idle GPU, is no throttling."""
 
 
-class Question:
+class Query:
     __slots__ = ("_absent", "_again", "_arguments", "_call", "_dead", "_error")
 
     def __init__(self, nvml: Any, call: Callable[..., Any], *arguments: Any) -> None:
@@ -140,7 +140,7 @@ class Question:
         return now < self._again
 
     def ask(self, now: float) -> Any:
-        """The answer; None if there is none. Raises SourceError if the GPU no longer answers at all."""
+        """Returns the answer; None if there is none. Raises SourceError if the GPU no longer answers at all."""
         if now < self._again:
             return None
         try:
@@ -165,36 +165,34 @@ class NvmlGpu:
         self._links = Links(nvml, handle)
         self._xids = XidEvents(nvml, handle, index, uuid)
 
-        def question(name: str, *arguments: Any) -> Question:
-            return Question(nvml, getattr(nvml, name), handle, *arguments)
+        def query(name: str, *arguments: Any) -> Query:
+            return Query(nvml, getattr(nvml, name), handle, *arguments)
 
-        self._utilization = question("nvmlDeviceGetUtilizationRates")
-        self._memory = question("nvmlDeviceGetMemoryInfo")
-        self._power = question("nvmlDeviceGetPowerUsage")
-        self._counter = question("nvmlDeviceGetTotalEnergyConsumption")
-        self._temperature = question("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
-        self._sm_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
-        self._memory_clock = question("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)
+        self._utilization = query("nvmlDeviceGetUtilizationRates")
+        self._memory = query("nvmlDeviceGetMemoryInfo")
+        self._power = query("nvmlDeviceGetPowerUsage")
+        self._counter = query("nvmlDeviceGetTotalEnergyConsumption")
+        self._temperature = query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
+        self._sm_clock = query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM)
+        self._memory_clock = query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM)
         # Older drivers know some calls only by their older names.
         self._reasons = [
-            question("nvmlDeviceGetCurrentClocksEventReasons"),
-            question("nvmlDeviceGetCurrentClocksThrottleReasons"),
+            query("nvmlDeviceGetCurrentClocksEventReasons"),
+            query("nvmlDeviceGetCurrentClocksThrottleReasons"),
         ]
-        self._state = question("nvmlDeviceGetPerformanceState")
-        self._computing = [question(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
-        self._drawing = [question(f"nvmlDeviceGetGraphicsRunningProcesses_{version}") for version in ("v3", "v2")]
+        self._state = query("nvmlDeviceGetPerformanceState")
+        self._computing = [query(f"nvmlDeviceGetComputeRunningProcesses_{version}") for version in ("v3", "v2")]
+        self._drawing = [query(f"nvmlDeviceGetGraphicsRunningProcesses_{version}") for version in ("v3", "v2")]
         self._seldom = {
-            "power_limit_w": question("nvmlDeviceGetEnforcedPowerLimit"),
-            "temperature_limit_c": question(
-                "nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-            ),
-            "sm_clock_limit_mhz": question("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
-            "fan_percent": question("nvmlDeviceGetFanSpeed"),
-            "ecc_corrected": question("nvmlDeviceGetTotalEccErrors", 0, nvml.NVML_VOLATILE_ECC),
-            "ecc_uncorrected": question("nvmlDeviceGetTotalEccErrors", 1, nvml.NVML_VOLATILE_ECC),
+            "power_limit_w": query("nvmlDeviceGetEnforcedPowerLimit"),
+            "temperature_limit_c": query("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+            "sm_clock_limit_mhz": query("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            "fan_percent": query("nvmlDeviceGetFanSpeed"),
+            "ecc_corrected": query("nvmlDeviceGetTotalEccErrors", 0, nvml.NVML_VOLATILE_ECC),
+            "ecc_uncorrected": query("nvmlDeviceGetTotalEccErrors", 1, nvml.NVML_VOLATILE_ECC),
         }
-        self._mig_mode = question("nvmlDeviceGetMigMode")
-        self._capability = question("nvmlDeviceGetCudaComputeCapability")
+        self._mig_mode = query("nvmlDeviceGetMigMode")
+        self._capability = query("nvmlDeviceGetCudaComputeCapability")
 
     def describe(self, now: float) -> list[machine.Gpu]:
         """Describes the devices that a launch can choose: this GPU, or its MIG instances.
@@ -208,14 +206,14 @@ class NvmlGpu:
                 machine.Gpu(
                     index=self.index,
                     part=number,
-                    uuid=one.uuid,
-                    name=f"{self.name} MIG {one.name}",
-                    memory_total_bytes=one.memory_total_bytes,
-                    memory_used_bytes=one.memory_used_bytes,
-                    processes=None if one.processes is None else tuple(one.processes),
+                    uuid=part.uuid,
+                    name=f"{self.name} MIG {part.name}",
+                    memory_total_bytes=part.memory_total_bytes,
+                    memory_used_bytes=part.memory_used_bytes,
+                    processes=None if part.processes is None else tuple(part.processes),
                     capability=capability,
                 )
-                for number, one in self._mig(now, set()).items()
+                for number, part in self._mig(now, set()).items()
             ]
         drawing, computing = _first(self._drawing, now), _first(self._computing, now)
         processes = self._list([drawing, computing], desktop=_alone(drawing, computing))
@@ -232,7 +230,7 @@ class NvmlGpu:
         ]
 
     def _read_memory(self, now: float) -> dict[str, Any]:
-        """The fields of its memory, as far as they are known; the system's where it has no other."""
+        """Returns the fields of the GPU's memory, as far as they are known; the system's where it has no other."""
         if memory := self._memory.ask(now):
             used, total = _number(memory.used, MOST_64), _number(memory.total, MOST_64)
             return {"memory_used_bytes": used, "memory_total_bytes": total}
@@ -242,7 +240,7 @@ class NvmlGpu:
         return {"memory_used_bytes": used, "memory_total_bytes": total, "has_system_memory": True}
 
     def load(self, now: float) -> int | None:
-        """Utilization in percent."""
+        """Returns the utilization in percent; None if it is not known."""
         utilization = self._utilization.ask(now)
         return _number(utilization.gpu, 100) if utilization else None
 
@@ -253,8 +251,8 @@ class NvmlGpu:
         utilization, memory = self._utilization.ask(now), self._read_memory(now)
         power = _scaled(_number(self._power.ask(now)), 1e-3)
         temperature = _number(self._temperature.ask(now), HOTTEST_C)
-        own = memory and "has_system_memory" not in memory
-        if own or any(one is not None for one in (utilization, power, temperature)):
+        has_own_memory = memory and "has_system_memory" not in memory
+        if has_own_memory or any(figure is not None for figure in (utilization, power, temperature)):
             self._spoke = True
         elif self._spoke:
             raise SourceError("it no longer answers")
@@ -262,6 +260,7 @@ class NvmlGpu:
         if now >= self._slow_due:
             self._slow, self._slow_due = self._query_rarely(now), now + SLOW_S
         state, links = self._state.ask(now), self._links.rates(now)
+        bits = _number(_first(self._reasons, now), MOST_64)
         return DeviceSample(
             index=self.index,
             uuid=self.uuid,
@@ -274,7 +273,7 @@ class NvmlGpu:
             temperature_c=temperature,
             sm_clock_mhz=_number(self._sm_clock.ask(now)),
             memory_clock_mhz=_number(self._memory_clock.ask(now)),
-            throttle_reasons=self._throttle_reasons(now),
+            throttle_reasons=None if bits is None else [reason for bit, reason in REASONS if bits & bit],
             # 32: the driver does not know.
             performance_state=state if state is not None and state < 16 else None,
             pcie_rx_bytes_per_s=links.pcie_rx,
@@ -284,42 +283,46 @@ class NvmlGpu:
             **self._slow,
         )
 
-    def _throttle_reasons(self, now: float) -> list[str] | None:
-        bits = _number(_first(self._reasons, now), MOST_64)
-        return None if bits is None else [words for bit, words in REASONS if bits & bit]
-
     def _query_rarely(self, now: float) -> dict[str, Any]:
-        found: dict[str, Any] = {name: _number(question.ask(now)) for name, question in self._seldom.items()}
-        found["power_limit_w"] = _scaled(found["power_limit_w"], 1e-3)
+        figures: dict[str, Any] = {name: _number(query.ask(now)) for name, query in self._seldom.items()}
+        figures["power_limit_w"] = _scaled(figures["power_limit_w"], 1e-3)
         mode = self._mig_mode.ask(now)
         known_pids: set[int] = set()
-        found["mig"] = [*self._mig(now, known_pids).values()] if mode and mode[0] else None
+        figures["mig"] = [*self._mig(now, known_pids).values()] if mode and mode[0] else None
         drawing, computing = _first(self._drawing, now), _first(self._computing, now)
-        found["processes"] = self._list([drawing, computing], known_pids, _alone(drawing, computing))
-        return found
+        figures["processes"] = self._list([drawing, computing], known_pids, _alone(drawing, computing))
+        return figures
 
     def _list(
         self, answers: list[Any], known_pids: Container[int] = (), desktop: Container[int] = ()
     ) -> list[GpuProcess] | None:
-        """The processes that hold memory, except the pids in `known_pids`; those in `desktop` draw alone."""
-        known = [answer for answer in answers if answer is not None]
-        if not known:
+        """Returns the processes that hold memory, but for the pids in `known_pids`; those in `desktop` draw alone."""
+        reported = [answer for answer in answers if answer is not None]
+        if not reported:
             return None
-        found = {one.pid: one.usedGpuMemory for answer in known for one in answer if one.pid not in known_pids}
-        described = {pid: self._owners.describe(pid, memory) for pid, memory in found.items()}
-        return [msgspec.structs.replace(one, draws=True) if pid in desktop else one for pid, one in described.items()]
+        memory_of = {
+            process.pid: process.usedGpuMemory
+            for answer in reported
+            for process in answer
+            if process.pid not in known_pids
+        }
+        described = {pid: self._owners.describe(pid, memory) for pid, memory in memory_of.items()}
+        return [
+            msgspec.structs.replace(process, draws=True) if pid in desktop else process
+            for pid, process in described.items()
+        ]
 
     def _mig(self, now: float, known_pids: set[int]) -> dict[int, MigInstance]:
-        """The GPU's parts by their numbers; adds the pids that they report to `known_pids`."""
+        """Returns the GPU's parts by their numbers; adds the pids that they report to `known_pids`."""
         nvml = self._nvml
         instances = {}
-        for number in range(Question(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
-            part = Question(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number).ask(now)
-            if part is None or (uuid := Question(nvml, nvml.nvmlDeviceGetUUID, part).ask(now)) is None:
+        for number in range(Query(nvml, nvml.nvmlDeviceGetMaxMigDeviceCount, self._handle).ask(now) or 0):
+            part = Query(nvml, nvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, number).ask(now)
+            if part is None or (uuid := Query(nvml, nvml.nvmlDeviceGetUUID, part).ask(now)) is None:
                 continue
-            memory = Question(nvml, nvml.nvmlDeviceGetMemoryInfo, part).ask(now)
-            name = Question(nvml, nvml.nvmlDeviceGetName, part).ask(now) or ""
-            processes = Question(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v3, part).ask(now)
+            memory = Query(nvml, nvml.nvmlDeviceGetMemoryInfo, part).ask(now)
+            name = Query(nvml, nvml.nvmlDeviceGetName, part).ask(now) or ""
+            processes = Query(nvml, nvml.nvmlDeviceGetComputeRunningProcesses_v3, part).ask(now)
             known_pids.update(process.pid for process in processes or ())
             instances[number] = MigInstance(
                 uuid=uuid,
@@ -333,16 +336,16 @@ class NvmlGpu:
 
 
 def _alone(drawing: Any, computing: Any) -> set[int]:
-    """The pids of processes that draw, and do nothing else."""
-    return {one.pid for one in drawing or ()} - {one.pid for one in computing or ()}
+    """Returns the pids of processes that draw, and do nothing else."""
+    return {process.pid for process in drawing or ()} - {process.pid for process in computing or ()}
 
 
-def _first(questions: list[Question], now: float) -> Any:
-    return next((answer for question in questions if (answer := question.ask(now)) is not None), None)
+def _first(queries: list[Query], now: float) -> Any:
+    return next((answer for query in queries if (answer := query.ask(now)) is not None), None)
 
 
 def _number(value: int | None, most: int = MOST_32) -> int | None:
-    """A figure; None for impossible ones: a driver without a value may give -1, which reads as the largest number."""
+    """Returns a figure; None if it is impossible: a driver that has none may give -1, read as the largest number."""
     return value if value is not None and 0 <= value <= most else None
 
 
@@ -350,7 +353,6 @@ def _scaled(value: int | None, factor: float) -> float | None:
     return None if value is None else round(value * factor, 3)
 
 
-ABSENT_S = 60.0
 ALL_LINKS = 0xFFFFFFFF
 """The scope that sums up all NVLinks."""
 KIB = 1024
@@ -390,7 +392,7 @@ class Links:
         self._pcie: tuple[float | None, float | None] = None, None
 
     def rates(self, now: float) -> LinkRates:
-        """Rates since the last call; raises SourceError if the GPU no longer answers."""
+        """Returns the rates since the last call; raises SourceError if the GPU no longer answers."""
         pcie_rx, pcie_tx, nvlink_rx, nvlink_tx, links = self._query(now)
         if links == 0:
             # Without any link there is no traffic to report, not even zero.
@@ -422,7 +424,7 @@ class Links:
         return counts
 
     def _measured(self, now: float) -> tuple[float | None, float | None]:
-        """Bytes per second that NVML measures over 20 ms, each in a call that takes as long."""
+        """Returns the bytes per second that NVML measures over 20 ms, each in a call that takes as long."""
         if now < self._pcie_due:
             return self._pcie
         try:
@@ -511,9 +513,9 @@ class XidEvents:
         return events
 
     def _events(self) -> list[tuple[int, int]]:
-        """Xid and GPU instance of each new event."""
-        found: list[tuple[int, int]] = []
-        while self._set is not None and len(found) < AT_ONCE:
+        """Returns the Xid and the GPU instance of each new event."""
+        events: list[tuple[int, int]] = []
+        while self._set is not None and len(events) < AT_ONCE:
             try:
                 event = self._nvml.nvmlEventSetWait_v2(self._set, 0)
             except self._nvml.NVMLError as error:
@@ -521,5 +523,5 @@ class XidEvents:
                     # NVML: the set is undefined from here on.
                     self._set = None
                 break
-            found.append((event.eventData, event.gpuInstanceId))
-        return found
+            events.append((event.eventData, event.gpuInstanceId))
+        return events

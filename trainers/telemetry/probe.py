@@ -37,57 +37,62 @@ def read_gpus(opened: Sequence[NvmlGpu | DeadGpu] = ()) -> GpuReport:
     """Queries NVML for the GPUs that CUDA_VISIBLE_DEVICES leaves, in this process; `opened` were found before."""
     source = open_source()
     usable: dict[str, Gpu] = {}
-    whole: dict[str, NvmlGpu] = {}
+    undivided: dict[str, NvmlGpu] = {}
     parts: dict[str, list[str]] = {}
     problem, driver = f"NVML: {source.no_gpus}", None
     try:
         for gpu in opened or source.open():
             parts[gpu.uuid] = []
             try:
-                found = gpu.describe(time.monotonic())
+                described = gpu.describe(time.monotonic())
             except SourceError as error:
                 # A lost GPU does not keep runs from the others.
                 problem = f"NVML: {error}"
                 continue
-            if not found:
+            if not described:
                 problem = f"GPU {gpu.index} is in MIG mode, and has no instance"
-            usable |= {one.uuid: one for one in found}
+            usable |= {device.uuid: device for device in described}
             if isinstance(gpu, NvmlGpu) and gpu.uuid in usable:
-                whole[gpu.uuid] = gpu
-            parts[gpu.uuid] = [one.uuid for one in found if one.part is not None]
+                undivided[gpu.uuid] = gpu
+            parts[gpu.uuid] = [device.uuid for device in described if device.part is not None]
     except SourceError as error:
         problem = f"NVML: {error}"
     with contextlib.suppress(pynvml.NVMLError):
         driver = pynvml.nvmlSystemGetDriverVersion()
-    loads = _loads(whole)
+    loads = _loads(undivided)
     # For up to a second the driver reports the utilization by processes that have ended.
-    loads |= _loads({one: gpu for one, gpu in whole.items() if loads.get(one) and not usable[one].processes})
-    usable |= {one: msgspec.structs.replace(usable[one], utilization_percent=load) for one, load in loads.items()}
+    loads |= _loads(
+        {gpu_uuid: gpu for gpu_uuid, gpu in undivided.items() if loads.get(gpu_uuid) and not usable[gpu_uuid].processes}
+    )
+    usable |= {
+        gpu_uuid: msgspec.structs.replace(usable[gpu_uuid], utilization_percent=load)
+        for gpu_uuid, load in loads.items()
+    }
     wanted, limit = os.environ.get(VISIBLE), ""
     gpus = tuple(usable.values())
     if wanted is not None:
         order = _cuda_order() if _order_matters(wanted, gpus) else []
-        counted = sorted(parts, key=lambda one: order.index(one) if one in order else len(order))
-        chosen = choose(wanted, {one: parts[one] for one in counted})
-        gpus = tuple(usable[one] for one in chosen if one in usable)
-        given = f'{VISIBLE}="{wanted[:SHOWN]}{"…" if len(wanted) > SHOWN else ""}"'
+        counted = sorted(parts, key=lambda gpu_uuid: order.index(gpu_uuid) if gpu_uuid in order else len(order))
+        chosen = choose(wanted, {gpu_uuid: parts[gpu_uuid] for gpu_uuid in counted})
+        gpus = tuple(usable[gpu_uuid] for gpu_uuid in chosen if gpu_uuid in usable)
+        setting = f'{VISIBLE}="{wanted[:SHOWN]}{"…" if len(wanted) > SHOWN else ""}"'
         if usable and not gpus:
-            problem = f"{given} hides {'the GPU' if len(usable) == 1 else f'all {len(usable)} GPUs'} of this machine"
+            problem = f"{setting} hides {'the GPU' if len(usable) == 1 else f'all {len(usable)} GPUs'} of this machine"
         elif len(gpus) < len(usable):
-            limit = f"{given} leaves {len(gpus)} of {len(usable)} GPUs"
+            limit = f"{setting} leaves {len(gpus)} of {len(usable)} GPUs"
     return GpuReport(gpus=with_leases(gpus), driver=driver, problem="" if gpus else problem, limit=limit)
 
 
 def _loads(gpus: Mapping[str, NvmlGpu]) -> dict[str, int]:
-    """The highest utilization of each GPU within a second, in percent; without those that do not report it."""
-    found: dict[str, int] = {}
+    """Returns the highest utilization of each GPU within a second, in percent, as far as they report it."""
+    highest: dict[str, int] = {}
     for _ in range(LOOKS if gpus else 0):
         time.sleep(LOOK_S)
         for name, gpu in gpus.items():
             with contextlib.suppress(SourceError):
                 if (load := gpu.load(time.monotonic())) is not None:
-                    found[name] = max(load, found.get(name, 0))
-    return found
+                    highest[name] = max(load, highest.get(name, 0))
+    return highest
 
 
 def open_source() -> NvmlSource:
@@ -114,13 +119,13 @@ def _order_matters(wanted: str, gpus: Iterable[Gpu]) -> bool:
 
 
 def _cuda_order() -> list[str]:
-    """The UUIDs of all GPUs as CUDA counts them; none if its library does not answer. Uses no memory of a GPU.
+    """Returns the UUIDs of all GPUs as CUDA counts them; none if its library is silent. Uses no memory of a GPU.
 
     Source: https://docs.nvidia.com/cuda/cuda-driver-api/, `cuDeviceGetUuid_v2`.
     """
     # Read by `cuInit`.
     os.environ.pop(VISIBLE, None)
-    found, count, device, name = [], ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(16)
+    uuids, count, device, name = [], ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(16)
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -130,8 +135,8 @@ def _cuda_order() -> list[str]:
     for number in range(count.value):
         if cuda.cuDeviceGet(ctypes.byref(device), number) or cuda.cuDeviceGetUuid_v2(name, device):
             return []
-        found.append(f"GPU-{uuid.UUID(bytes=name.raw)}")
-    return found
+        uuids.append(f"GPU-{uuid.UUID(bytes=name.raw)}")
+    return uuids
 
 
 if __name__ == "__main__":

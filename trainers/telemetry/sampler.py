@@ -33,6 +33,82 @@ REOPEN_S = 60.0
 """How often the library is opened anew while a GPU does not answer, or there is none."""
 
 
+FIRST_S = 0.25
+"""Until the first sample, where the interval is longer: shares need some time to be of."""
+
+
+class Sampler:
+    def __init__(self, order: SamplerConfig) -> None:
+        self._interval_s = order.interval_s
+        self._host = HostSampler(order.run_dir)
+        self._ranks: dict[int, RankSampler] = {}
+        for rank, pid in order.ranks.items():
+            try:
+                self._ranks[rank] = RankSampler(pid)
+            except psutil.Error:
+                continue
+        handover = Handover(order.handover_fd)
+        owners = Owners(order.ranks)
+        sources: list[Source] = []
+        energy = EnergyCount(order.energy)
+        if order.gpus:
+            sources.append(NvmlSource(order.gpus, owners, energy))
+        if order.gpus == "all" and AmdSource.installed():
+            sources.append(AmdSource(owners, energy))
+        self._sources = [Guarded(source, handover, order.left_alone.get(source.name, 0.0)) for source in sources]
+        self._sending = threading.Lock()
+        self._gpus_due = threading.Event()
+        # Shares need a first reading, which is no sample yet.
+        now = time.monotonic()
+        self._host.sample(now)
+        self._sample_ranks(now)
+
+    def run(self) -> None:
+        if self._sources:
+            threading.Thread(target=self._query_sources, name="gpus", daemon=True).start()
+        due = time.monotonic() + min(FIRST_S, self._interval_s)
+        while True:
+            time.sleep(max(0.0, due - time.monotonic()))
+            now = time.monotonic()
+            self._send([self._host.sample(now), *self._sample_ranks(now)])
+            self._gpus_due.set()
+            # Samples missed while the machine slept, or during a long call, are not made up for.
+            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
+
+    def _query_sources(self) -> None:
+        try:
+            while True:
+                self._gpus_due.wait()
+                self._send([event for source in self._sources for event in source.sample(time.monotonic())])
+                # What came due meanwhile is not made up for.
+                self._gpus_due.clear()
+        except BaseException:
+            # A sampler without its GPUs is restarted, like one that crashed.
+            traceback.print_exc()
+            os._exit(1)
+
+    def _sample_ranks(self, now: float) -> list[Event]:
+        events: list[Event] = []
+        for rank, process in list(self._ranks.items()):
+            try:
+                events.append(RankSample(rank=rank, **process.sample(now)))  # type: ignore[arg-type]
+            except psutil.Error:
+                del self._ranks[rank]
+        return events
+
+    def _send(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        lines = b"".join(encode(event) for event in events)
+        try:
+            with self._sending:
+                sys.stdout.buffer.write(lines)
+                sys.stdout.buffer.flush()
+        except OSError:
+            # Nobody reads it.
+            os._exit(0)
+
+
 class Guarded:
     """Contains a library's failures; does not call it before `left_alone` on the monotonic clock."""
 
@@ -83,82 +159,3 @@ class Guarded:
             return []
         self._problem = problem
         return [TelemetrySource(source=self._source.name, problem=problem)]
-
-
-FIRST_S = 0.25
-"""Until the first sample, where the interval is longer: shares need some time to be of."""
-
-
-class Sampler:
-    def __init__(self, order: SamplerConfig) -> None:
-        self._interval_s = order.interval_s
-        self._host = HostSampler(order.run_dir)
-        self._ranks: dict[int, RankSampler] = {}
-        for rank, pid in order.ranks.items():
-            try:
-                self._ranks[rank] = RankSampler(pid)
-            except psutil.Error:
-                continue
-        handover = Handover(order.handover_fd)
-        owners = Owners(order.ranks)
-        sources: list[Source] = []
-        energy = EnergyCount(order.energy)
-        if order.gpus:
-            sources.append(NvmlSource(order.gpus, owners, energy))
-        if order.gpus == "all" and AmdSource.installed():
-            sources.append(AmdSource(owners, energy))
-        self._sources = [Guarded(source, handover, order.left_alone.get(source.name, 0.0)) for source in sources]
-        self._sending = threading.Lock()
-        self._gpus_due = threading.Event()
-        self._start_rates()
-
-    def _start_rates(self) -> None:
-        """Shares need a first reading, which is no sample yet."""
-        now = time.monotonic()
-        self._host.sample(now)
-        self._sample_ranks(now)
-
-    def run(self) -> None:
-        if self._sources:
-            threading.Thread(target=self._query_sources, name="gpus", daemon=True).start()
-        due = time.monotonic() + min(FIRST_S, self._interval_s)
-        while True:
-            time.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
-            self._send([self._host.sample(now), *self._sample_ranks(now)])
-            self._gpus_due.set()
-            # Samples missed while the machine slept, or during a long call, are not made up for.
-            due = max(due + self._interval_s, time.monotonic() + self._interval_s / 2)
-
-    def _query_sources(self) -> None:
-        try:
-            while True:
-                self._gpus_due.wait()
-                self._send([event for source in self._sources for event in source.sample(time.monotonic())])
-                # What came due meanwhile is not made up for.
-                self._gpus_due.clear()
-        except BaseException:
-            # A sampler without its GPUs is restarted, like one that crashed.
-            traceback.print_exc()
-            os._exit(1)
-
-    def _sample_ranks(self, now: float) -> list[Event]:
-        events: list[Event] = []
-        for rank, process in list(self._ranks.items()):
-            try:
-                events.append(RankSample(rank=rank, **process.sample(now)))  # type: ignore[arg-type]
-            except psutil.Error:
-                del self._ranks[rank]
-        return events
-
-    def _send(self, events: Sequence[Event]) -> None:
-        if not events:
-            return
-        lines = b"".join(encode(event) for event in events)
-        try:
-            with self._sending:
-                sys.stdout.buffer.write(lines)
-                sys.stdout.buffer.flush()
-        except OSError:
-            # Nobody reads it.
-            os._exit(0)

@@ -63,7 +63,7 @@ class EnergyCount:
         """GPU → when it was last asked, and the driver's count then."""
 
     def count(self, uuid: str, counter_mj: int | None, power_w: float | None, now: float) -> float | None:
-        """Joules until now; None if the GPU reports neither energy nor power.
+        """Returns the joules until now; None if the GPU reports neither energy nor power.
 
         `counter_mj` is the driver's count in millijoules since it was loaded; without it `power_w` is integrated.
         """

@@ -48,7 +48,7 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 if TYPE_CHECKING:
     from tuiapp.trainers.config.settings import Settings
-    from tuiapp.trainers.experiments.placing import Held
+    from tuiapp.trainers.experiments.placing import HeldDevices
     from tuiapp.widgets.choice_input import ChoiceInput
 
 Launcher: TypeAlias = Callable[[RunConfig, Path, Machine | None, About], RunDir]
@@ -119,7 +119,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         """Whether the form has the values of the program's last end, and no preset was loaded since."""
         self._failure = ""
         self._looking = False
-        self._held: Mapping[RunDir, Held] = {}
+        self._held: Mapping[RunDir, HeldDevices] = {}
         self._settings: Settings | None = None
         self._recent: dict[tuple[str, ...], RunInfo] = {}
         self._before_load: tuple[Preset | None, dict[str, str]] | None = None
@@ -335,7 +335,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     @work(group="launch")
     async def _launch(self, config: RunConfig, about: About) -> None:
         # Imported late: they would delay the first picture.
-        from tuiapp.trainers.experiments.queue import add
+        from tuiapp.trainers.experiments.queue import enqueue
         from tuiapp.trainers.launch import launch
 
         try:
@@ -352,7 +352,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
                     self.launching = False
                     return
                 if answer == "queue":
-                    start = partial(add, config, self._runs_dir, about, machine=machine)
+                    start = partial(enqueue, config, self._runs_dir, about, machine=machine)
             run = await asyncio.to_thread(start)
         except Exception as error:  # Shown to the user, who keeps the form.
             self._show_failure(error)
@@ -473,15 +473,15 @@ class ConfigureScreen(ResizeLoopFix[None]):
         if self._draft.placed is None or self._settings is None or not self._held:
             return 0
         # It was imported where the runs were found.
-        from tuiapp.trainers.experiments.holders import in_the_way
+        from tuiapp.trainers.experiments.holders import conflicting_runs
 
-        return len(in_the_way(self._draft.placed, self._held, self._settings))
+        return len(conflicting_runs(self._draft.placed, self._held, self._settings))
 
     def look_for_runs(self) -> None:
         """Finds out anew which live runs have which devices."""
         threading.Thread(target=_look_for_runs, args=(self, self._runs_dir), name="look-for-runs", daemon=True).start()
 
-    def take_held(self, held: Mapping[RunDir, Held], settings: Settings) -> None:
+    def take_held(self, held: Mapping[RunDir, HeldDevices], settings: Settings) -> None:
         """Takes over what live runs have."""
         self._held, self._settings = held, settings
         self._show_header()
@@ -509,9 +509,9 @@ def _with_script(presets: Sequence[Preset]) -> list[Preset]:
 
 def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
     """Returns the live runs that have the devices which a launch would take."""
-    from tuiapp.trainers.experiments.holders import all_held, in_the_way
+    from tuiapp.trainers.experiments.holders import all_held, conflicting_runs
 
-    runs = in_the_way(place(config, machine), all_held(runs_dir), read_settings()[0])
+    runs = conflicting_runs(place(config, machine), all_held(runs_dir), read_settings()[0])
     return [summarise(run) for run in runs]
 
 

@@ -16,7 +16,7 @@ from tuiapp.trainers.config.placement import placement_problems
 from tuiapp.trainers.config.run_config import Check
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import About, Change, Entry, find_waiting
-from tuiapp.trainers.experiments.queue import Outlook, add_all, outlook, start_keeper
+from tuiapp.trainers.experiments.queue import Outlook, enqueue_all, outlook, start_keeper
 from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
@@ -38,7 +38,7 @@ def add_runs(options: Namespace) -> int:
         raise UsageError(f"--name names one run, and these are {len(options.sources)}: give them a --group or --tag.")
     checks = queue_checks(machine)
     configs = [read_source(source, options.settings, checks, options.arguments) for source in options.sources or [None]]
-    runs = add_all(
+    runs = enqueue_all(
         [(config, about) for config in configs],
         directory,
         machine=machine,

@@ -31,7 +31,7 @@ from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.orphans import describe_orphans, find_orphans
 from tuiapp.trainers.contract.rundir import SECRET_VARIABLE, RunDir
 from tuiapp.trainers.contract.sidecars import About, Change, read_about
-from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.experiments.queue import enqueue
 from tuiapp.trainers.launch import launch
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.follow import follow
@@ -108,7 +108,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
         checks = queue_checks(machine) if options.queue else [*here, check_weights]
         config = _read_new(options, checks)
         if options.queue:
-            return add(config, runs_dir(options), about, machine=machine), 0
+            return enqueue(config, runs_dir(options), about, machine=machine), 0
         _warn(config, machine)
         return launch(config, runs_dir(options), machine, about), 0
     if options.queue:

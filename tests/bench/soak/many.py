@@ -12,7 +12,7 @@ from tests.bench.soak.checks import Problem
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.sidecars import About
-from tuiapp.trainers.experiments.queue import add_all, start_keeper
+from tuiapp.trainers.experiments.queue import enqueue_all, start_keeper
 from tuiapp.trainers.experiments.study import Search, Study
 from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, keep_searches
 from tuiapp.trainers.state.summary import summarise
@@ -37,7 +37,7 @@ class Many:
         config = script(directory, TEXT)
         with_value = to_toml_values(config) | {"arguments": "{x}", "values": "x=0.5"}
         runs_dir = self._queue.runs_dir
-        self._order = [run.run_id for run in add_all([(config, About(name="queued"))] * QUEUED, runs_dir)]
+        self._order = [run.run_id for run in enqueue_all([(config, About(name="queued"))] * QUEUED, runs_dir)]
         begin_grid(Study(name="swept", axes={"x": f"1..{SWEPT}"}, config=with_value), runs_dir)
         search = Search(trials=TRIALS, parallel=2, sampler="random", pruner="none")
         self._searched = begin_search(

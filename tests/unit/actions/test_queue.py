@@ -19,7 +19,7 @@ from tuiapp.trainers.experiments import queue
 def waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[RunDir]:
     monkeypatch.setattr(queue, "start_keeper", lambda runs_dir: "")
     config = RunConfig(model="mlp", platform="cpu", devices=1)
-    return [queue.add(config, tmp_path) for _ in range(2)]
+    return [queue.enqueue(config, tmp_path) for _ in range(2)]
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_backends_that_cannot_run_it_are_named_with_the_reason(tuiapp: Command, 
 def test_a_study_that_cannot_be_queued_whole_is_not_queued(
     tuiapp: Command, runs_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put, waiting = queue.put, list[RunDir]()
+    put, waiting = queue.mark_waiting, list[RunDir]()
 
     def put_two(run: RunDir, place: Waiting) -> None:
         if len(waiting) == 2:
@@ -96,7 +96,7 @@ def test_a_study_that_cannot_be_queued_whole_is_not_queued(
         waiting.append(run)
         put(run, place)
 
-    monkeypatch.setattr(queue, "put", put_two)
+    monkeypatch.setattr(queue, "mark_waiting", put_two)
     done = tuiapp("scale", "mlp", "--devices", "1,2", "--name", "mine")
     assert done.code == 2
     assert "No space left on device" in done.err

@@ -19,7 +19,7 @@ from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import read_waiting
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.queue import QueueFiles, add, cancel, change, move, start_keeper
+from tuiapp.trainers.experiments.queue import QueueFiles, cancel, change, enqueue, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
@@ -46,7 +46,7 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     config = script(tmp_path, BRIEF)
-    runs = [add(config, waiting.runs_dir) for _ in range(4)]
+    runs = [enqueue(config, waiting.runs_dir) for _ in range(4)]
     wait_until(lambda: len(notes.read_text().splitlines()) == 1)
     waiting.kill("queue_keeper")
     assert waiting.waiting, "it was killed in the middle"
@@ -60,10 +60,10 @@ def test_each_runs_once_and_in_order_though_the_keeper_dies(waiting: Queue, tmp_
 
 @pytest.mark.nightly
 def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, notes: Path) -> None:
-    bad = add(script(tmp_path, "raise SystemExit(3)", "bad.py"), waiting.runs_dir, retry=2)
-    gone = add(script(tmp_path, "", "gone.py"), waiting.runs_dir, held=True)
+    bad = enqueue(script(tmp_path, "raise SystemExit(3)", "bad.py"), waiting.runs_dir, retry=2)
+    gone = enqueue(script(tmp_path, "", "gone.py"), waiting.runs_dir, held=True)
     (tmp_path / "gone.py").unlink()
-    good = add(script(tmp_path, BRIEF), waiting.runs_dir)
+    good = enqueue(script(tmp_path, BRIEF), waiting.runs_dir)
     change(waiting.runs_dir, gone, held=False)
     wait_until(waiting.is_over)
     assert [summarise(run).status for run in (bad, gone, good)] == ["failed", "failed", "completed"]
@@ -76,11 +76,11 @@ def test_a_failed_run_does_not_stop_the_queue(waiting: Queue, tmp_path: Path, no
 @pytest.mark.nightly
 def test_one_that_cannot_be_started_ends_with_the_reason(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     config = script(tmp_path, BRIEF)
-    bad = add(config, waiting.runs_dir, held=True)
+    bad = enqueue(config, waiting.runs_dir, held=True)
     place = read_waiting(bad.waits)
     assert place is not None
     change(waiting.runs_dir, bad, held=False, environment={**place.environment, "A=B": "1"})
-    good = add(config, waiting.runs_dir)
+    good = enqueue(config, waiting.runs_dir)
     wait_until(waiting.is_over)
     assert [summarise(run).status for run in (bad, good)] == ["failed", "completed"]
     assert "It cannot be started: illegal environment variable name" in summarise(bad).reason
@@ -88,7 +88,7 @@ def test_one_that_cannot_be_started_ends_with_the_reason(waiting: Queue, tmp_pat
 
 @pytest.mark.nightly
 def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path: Path, notes: Path) -> None:
-    run = add(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
+    run = enqueue(script(tmp_path, UNTIL), waiting.runs_dir, retry=1)
     # The script may be faster than who has started it.
     wait_until(lambda: notes.read_text() and not run.waits.exists())
     kept = read_waiting(run.kept)
@@ -110,13 +110,13 @@ def test_a_run_that_lost_its_supervisor_is_tried_again(waiting: Queue, tmp_path:
 def test_what_the_session_had_is_what_the_run_gets(
     waiting: Queue, tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = add(script(tmp_path, UNTIL), waiting.runs_dir)
+    first = enqueue(script(tmp_path, UNTIL), waiting.runs_dir)
     there = tmp_path / "there"
     there.mkdir()
     monkeypatch.chdir(there)
     monkeypatch.setenv("MINE", "1")
     text = "import os; open('here', 'w').write(os.environ['MINE'])"
-    second = add(msgspec.structs.replace(script(tmp_path, text, "second.py")), waiting.runs_dir)
+    second = enqueue(msgspec.structs.replace(script(tmp_path, text, "second.py")), waiting.runs_dir)
     monkeypatch.delenv("MINE")
     monkeypatch.chdir(tmp_path)
     notes.with_name("notes.go").touch()
@@ -131,7 +131,7 @@ def test_what_the_session_had_is_what_the_run_gets(
 @pytest.mark.nightly
 def test_moved_held_and_cancelled_while_another_runs(waiting: Queue, tmp_path: Path, notes: Path) -> None:
     config = script(tmp_path, UNTIL)
-    first, second, third, fourth, fifth = (add(config, waiting.runs_dir) for _ in range(5))
+    first, second, third, fourth, fifth = (enqueue(config, waiting.runs_dir) for _ in range(5))
     wait_until(lambda: notes.read_text())
     move(waiting.runs_dir, fifth, 0)
     change(waiting.runs_dir, second, held=True)
@@ -218,7 +218,7 @@ def test_a_run_whose_start_hangs_can_be_cancelled(
         "def arrays():\n    return [np.zeros((8, 4, 4), np.float32), np.zeros(8, np.int64)] * 2\n"
     )
     config = RunConfig(model="mlp", platform="cpu", devices=1, dataset=f"py:{data}:arrays", global_batch_size=4)
-    run = add(config, waiting.runs_dir, held=True, retry=1)
+    run = enqueue(config, waiting.runs_dir, held=True, retry=1)
     hangs.touch()
     change(waiting.runs_dir, run, held=False)
     wait_until((tmp_path / "asked").exists)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import Entry, Waiting
-from tuiapp.trainers.experiments.placing import Facts, Held, decide, forecast
+from tuiapp.trainers.experiments.placing import Facts, HeldDevices, decide, forecast
 
 UUIDS = [f"GPU-{number}" for number in range(8)]
 
@@ -27,7 +27,7 @@ def on_cpu(name: str, **fields: Any) -> Entry:
     return entry(name, platform="cpu", **fields)
 
 
-def facts(gpus: int = 0, live: list[Held] | None = None, busy: set[str] | None = None, slots: int = 2) -> Facts:
+def facts(gpus: int = 0, live: list[HeldDevices] | None = None, busy: set[str] | None = None, slots: int = 2) -> Facts:
     present = [Gpu(index=n, uuid=UUIDS[n], name="Fake") for n in range(gpus)]
     return Facts(100.0, present, busy or set(), live or [], slots)
 
@@ -44,12 +44,12 @@ def test_small_runs_fill_the_gpus_and_the_next_waits() -> None:
 
 
 def test_no_device_that_anybody_has() -> None:
-    now = facts(4, [Held("ours", (UUIDS[1],))], busy={UUIDS[0], UUIDS[3]})
+    now = facts(4, [HeldDevices("ours", (UUIDS[1],))], busy={UUIDS[0], UUIDS[3]})
     assert started([entry("a"), entry("b")], now) == {"a": (UUIDS[2],)}
 
 
 def test_a_large_run_is_not_starved_by_small_ones() -> None:
-    now = facts(4, [Held("ours", (UUIDS[0],))])
+    now = facts(4, [HeldDevices("ours", (UUIDS[0],))])
     large, small = entry("large", 4), entry("small")
     assert started([large, small], now) == {}
     assert started([small, large], now) == {"small": (UUIDS[1],)}
@@ -66,8 +66,8 @@ def test_a_run_gets_what_its_session_could_see() -> None:
 
 def test_slots_of_the_cpu() -> None:
     queue = [on_cpu("a"), on_cpu("b"), entry("c")]
-    assert started(queue, facts(1, [Held("ours")])) == {"a": (), "c": (UUIDS[0],)}
-    assert decide(queue, facts(1, [Held("ours")]))[1] == {"b": "waits for the CPU, which takes 2 runs at a time"}
+    assert started(queue, facts(1, [HeldDevices("ours")])) == {"a": (), "c": (UUIDS[0],)}
+    assert decide(queue, facts(1, [HeldDevices("ours")]))[1] == {"b": "waits for the CPU, which takes 2 runs at a time"}
 
 
 def test_held_and_later_runs_do_not_stop_the_others() -> None:
@@ -81,13 +81,13 @@ def test_an_exclusive_run_is_alone() -> None:
     alone, other = on_cpu("alone", exclusive=True), on_cpu("other")
     assert started([alone, other], facts()) == {"alone": ()}
     assert started([other, alone, on_cpu("third")], facts()) == {"other": ()}
-    assert started([other], facts(live=[Held("alone", exclusive=True)])) == {}
-    assert started([alone], facts(live=[Held("job", on_slurm=True)])) == {"alone": ()}
+    assert started([other], facts(live=[HeldDevices("alone", exclusive=True)])) == {}
+    assert started([alone], facts(live=[HeldDevices("job", on_slurm=True)])) == {"alone": ()}
 
 
 def test_no_more_jobs_than_wanted_are_with_slurm() -> None:
     queue = [on_cpu(name, on_slurm=True, parallel=2) for name in "abc"]
-    assert started(queue, facts(live=[Held("job", on_slurm=True)])) == {"a": ()}
+    assert started(queue, facts(live=[HeldDevices("job", on_slurm=True)])) == {"a": ()}
     assert started([on_cpu("a", on_slurm=True)], facts(slots=0)) == {"a": ()}
 
 
@@ -103,7 +103,7 @@ def test_whatever_waits_no_device_is_given_twice(
         entry(f"run{n}", devices, platform="cuda" if gpu else "cpu", exclusive=alone)
         for n, (devices, gpu, alone) in enumerate(wanted)
     ]
-    now = facts(8, [Held("ours", tuple(ours))] if ours else [], busy)
+    now = facts(8, [HeldDevices("ours", tuple(ours))] if ours else [], busy)
     starts, reasons = decide(queue, now)
     given_away = [uuid for start in starts for uuid in start.gpus]
     assert len(given_away) == len({*given_away})
@@ -124,11 +124,11 @@ def test_whatever_waits_no_device_is_given_twice(
     ],
 )
 def test_when_the_next_are_expected_to_start(ends: float, lasts: float | None, expected: dict[str, float]) -> None:
-    now = facts(2, [Held("ours", (UUIDS[0],), ends=ends)])
+    now = facts(2, [HeldDevices("ours", (UUIDS[0],), ends=ends)])
     assert forecast([entry("a"), entry("b")], now, lambda _: lasts) == expected
 
 
 def test_no_start_is_promised_that_nobody_knows() -> None:
-    now = facts(2, [Held("ours", (UUIDS[0],))])
+    now = facts(2, [HeldDevices("ours", (UUIDS[0],))])
     queue = [entry("a", 2), entry("b", held=True), on_cpu("c", on_slurm=True)]
     assert forecast(queue, now, lambda _: 10.0) == {"a": None, "b": None, "c": None}

@@ -27,9 +27,9 @@ from tuiapp.trainers.experiments.queue import (
     Outlook,
     QueueError,
     QueueFiles,
-    add,
     cancel,
     change,
+    enqueue,
     move,
     outlook,
 )
@@ -44,7 +44,7 @@ GPUS = tuple(
 
 def add_held(waiting: Queue, machine: Machine, count: int = 1, priority: int = 0) -> list[RunDir]:
     """Nothing that is held needs a keeper."""
-    runs = [add(CONFIG, waiting.runs_dir, machine=machine, held=True, priority=priority) for _ in range(count)]
+    runs = [enqueue(CONFIG, waiting.runs_dir, machine=machine, held=True, priority=priority) for _ in range(count)]
     assert not waiting.processes()
     return runs
 
@@ -110,7 +110,7 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     busy = Machine(cpu_cores=2, memory_total_bytes=8 << 30, gpus=GPUS)
     config = msgspec.structs.replace(script(tmp_path, ""), platform="cuda", devices=1)
-    run = add(config, waiting.runs_dir, machine=busy, held=True)
+    run = enqueue(config, waiting.runs_dir, machine=busy, held=True)
     kept = read_waiting(run.waits)
     assert kept is not None
     assert (kept.platform, kept.devices, kept.device_ids) == ("cuda", 1, ()), "any GPU, not the one of today"
@@ -118,7 +118,7 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(
     assert shown is not None
     assert shown.device_ids == (), "nor is that one shown"
     refused: list[dict[str, Any]] = [{"devices": 3}, {"device_ids": ("7",)}]
-    cancel(waiting.runs_dir, add(config, waiting.runs_dir, machine=busy, held=True))
+    cancel(waiting.runs_dir, enqueue(config, waiting.runs_dir, machine=busy, held=True))
     cancelled = max(waiting.runs, key=lambda one: one.path.stat().st_mtime_ns)
     shown = summarise(cancelled).config
     assert shown is not None
@@ -126,7 +126,7 @@ def test_it_is_checked_as_a_launch_is_but_for_what_is_busy(
     refused += [{"launcher": "ssh"}, {"launcher": "slurm"}]
     for wrong in refused:
         with pytest.raises(ConfigError) as error:
-            add(msgspec.structs.replace(config, **wrong), waiting.runs_dir, machine=busy, held=True)
+            enqueue(msgspec.structs.replace(config, **wrong), waiting.runs_dir, machine=busy, held=True)
         assert {*wrong} & {problem.key for problem in error.value.problems}
     assert waiting.waiting == [run.run_id], "nothing is left of what is refused"
 
@@ -217,7 +217,7 @@ def test_a_queue_that_cannot_start_says_so(waiting: Queue, machine: Machine, nam
     damaged.parent.mkdir(exist_ok=True)
     damage(damaged)
     with pytest.raises(QueueError, match=says):
-        add(CONFIG, waiting.runs_dir, machine=machine)
+        enqueue(CONFIG, waiting.runs_dir, machine=machine)
 
 
 def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, machine: Machine) -> None:
@@ -225,7 +225,7 @@ def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, mac
     lock = take(QueueFiles(waiting.runs_dir).lock)
     try:
         with pytest.raises(QueueError, match=r"another program has locked .*lock"):
-            add(CONFIG, waiting.runs_dir, machine=machine)
+            enqueue(CONFIG, waiting.runs_dir, machine=machine)
         (info,) = placed([summarise(run) for run in waiting.runs if run.run_id == waiting.waiting[1]])
         assert "another program has locked" in info.reason
     finally:

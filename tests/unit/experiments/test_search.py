@@ -130,7 +130,7 @@ def place(tmp_path: Path) -> StudyDir:
 
 
 def go(place: StudyDir, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Ended:
-    monkeypatch.setattr(search, "add", stage.add)
+    monkeypatch.setattr(search, "enqueue", stage.add)
     monkeypatch.setattr("tuiapp.trainers.experiments.search.time.sleep", stage.pass_time)
     return Searcher(place).search()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.cluster import cancel_all, slurm
 from tests.unit.experiments.conftest import Queue, script, wait_until
-from tuiapp.trainers.experiments.queue import add
+from tuiapp.trainers.experiments.queue import enqueue
 from tuiapp.trainers.state.summary import summarise
 
 pytestmark = pytest.mark.nightly
@@ -33,7 +33,7 @@ def test_twenty_runs_four_at_a_time(
 ) -> None:
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     config = msgspec.structs.replace(script(tmp_path, TEXT), launcher="slurm", network="lo", slurm="-t 10")
-    runs = [add(config, waiting.runs_dir, parallel=4) for _ in range(20)]
+    runs = [enqueue(config, waiting.runs_dir, parallel=4) for _ in range(20)]
     most = 0
 
     def over() -> bool:

@@ -10,7 +10,7 @@ from tests.kit import histories as h
 from tests.kit.folding import fold
 from tuiapp.trainers.contract.events import DeviceSample, RankStarted, TelemetrySource
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.readings import MOST_GPUS, same_uuid
+from tuiapp.trainers.state.readings import MOST_GPUS, plain_uuid
 from tuiapp.view.devices.drawing import plain
 from tuiapp.view.devices.gpu_matrix import gpu_matrix
 from tuiapp.view.devices.view import gpu_views
@@ -20,10 +20,10 @@ def test_a_gpu_that_is_lost_and_comes_back_keeps_its_name_and_history() -> None:
     lost = DeviceSample(index=1, uuid="GPU-0001", name="", problem="GPU is lost", **h.at(44.0))
     state = fold(d.sampled_last({}, before=[lost]))
     gpu = state.gpus["GPU-0001"]
-    assert (gpu.name, gpu.is_lost) == ("NVIDIA H200", False)
+    assert (gpu.name, gpu.sample.problem) == ("NVIDIA H200", "")
     assert list(gpu.utilization)[-2] is None
     gone = fold([*d.on_gpus(2), lost])
-    assert gone.gpus["GPU-0001"].is_lost
+    assert gone.gpus["GPU-0001"].sample.problem
     text = "\n".join(plain(one) for one in gpu_matrix(gpu_views(gone), 76))
     assert "b 1 H200" in text
     assert "✖ GPU is lost" in text
@@ -52,9 +52,9 @@ def test_a_source_s_problem_stands_until_it_works_again() -> None:
 
 @pytest.mark.parametrize("uuid", ["GPU-8f1c-22", "8F1C-22", "gpu-8f1c-22"])
 def test_uuids_of_the_same_device(uuid: str) -> None:
-    assert same_uuid("GPU-8f1c-22", uuid)
-    assert not same_uuid("GPU-8f1c-23", uuid)
-    assert not same_uuid("MIG-8f1c-22", uuid)
+    assert plain_uuid("GPU-8f1c-22") == plain_uuid(uuid)
+    assert plain_uuid("GPU-8f1c-23") != plain_uuid(uuid)
+    assert plain_uuid("MIG-8f1c-22") != plain_uuid(uuid)
 
 
 def test_ranks_are_matched_by_uuid_and_not_by_index() -> None:

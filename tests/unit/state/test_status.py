@@ -21,7 +21,7 @@ from tuiapp.trainers.contract.lock import Liveness
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.status import MAX_BYTES, Details, read_details, read_status, write_status
 from tuiapp.trainers.state import status as statuses
-from tuiapp.trainers.state.status import append, known
+from tuiapp.trainers.state.status import append_event, known
 from tuiapp.trainers.state.summary import summarise
 
 NAME = "20261119T101500-torch-ddp-net-3fa1"
@@ -107,7 +107,7 @@ def test_what_is_large_stands_beside_it(tmp_path: Path) -> None:
     assert whole.facts.config == facts.config
     assert len(whole.summary.metrics) == 64
     assert whole.summary.metrics[next(iter(values))] == Figures(0.0, 0.0, 0.0)
-    append(run, end)
+    append_event(run, end)
     assert run.status.stat().st_size <= MAX_BYTES
     found = summarise(run)
     assert (found.status, found.name, found.config) == ("failed", "mine", config)
@@ -121,7 +121,7 @@ def test_what_is_large_stands_beside_it(tmp_path: Path) -> None:
 def test_what_waits_again_is_as_it_was_and_queued(tmp_path: Path) -> None:
     run = record(tmp_path, NAME, interrupted.failed())
     before, approx = known(run).status.summary, partial(pytest.approx, abs=1e-3)
-    append(run, Queued(job="17", reason="Priority"))
+    append_event(run, Queued(job="17", reason="Priority"))
     status = known(run).status
     assert (status.queued and status.queued.job, status.end) == ("17", None)
     assert asdict(status.summary) == {name: approx(each) for name, each in asdict(before).items()}

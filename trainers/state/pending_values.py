@@ -40,7 +40,7 @@ class Queue:
         self.last_step = -1
         self._steps, self._counts = array("q"), array("q")  # of each entry: its last step, and how many it joins
         self._values = {name: array("d") for name in names}
-        self._bounds = [{name: array("d") for name in each} for each in bounded]
+        self._bounds = [{name: array("d") for name in side} for side in bounded]
         self._given: dict[str, int] = {}  # how many of its entries each curve has
 
     def __contains__(self, name: str) -> bool:
@@ -80,7 +80,7 @@ class Queue:
         self._given[name] = len(self._counts)
         steps, counts = self._steps[start:], self._counts[start:]
         if name == RATE:
-            examples, seconds = (self._values[each][start:] for each in (EXAMPLES, STEP_TIME))
+            examples, seconds = (self._values[column][start:] for column in (EXAMPLES, STEP_TIME))
             return Piece(steps, examples, counts=counts, seconds=seconds)
         bounds = [side[name][start:] if name in side else None for side in self._bounds]
         weights = None
