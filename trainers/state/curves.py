@@ -441,8 +441,8 @@ class RankCurves:
 
     def _settle_before(self, event: Metrics, key: tuple[Names, tuple[Names, ...]]) -> None:
         """Adds what waits, if a step is reported once more in another queue: the last value counts."""
-        for queued, queue in self._queues.items():
-            again = queue.last_step >= event.first_step and queued != key
+        for other, queue in self._queues.items():
+            again = queue.last_step >= event.first_step and other != key
             if again and not event.values.keys().isdisjoint(queue.names):
                 return self._settle()
 

@@ -113,7 +113,10 @@ def _parse(run: RunDir, data: memoryview) -> Snapshot | None:
     if data[: len(MAGIC)] != MAGIC or _CRC.unpack(data[len(MAGIC) : start])[0] != crc32(data[start:]):
         return None
     stored = msgspec.msgpack.decode(data[start:], type=_Stored, dec_hook=_restored)
-    return Snapshot(stored.state, stored.offset) if _belongs(run, stored) else None
+    # The digest belongs to the journal that still has the line which was the last one then.
+    line = _read(run.journal, stored.offset - stored.line_bytes, stored.line_bytes)
+    belongs = len(line) == stored.line_bytes and crc32(line) == stored.line_crc
+    return Snapshot(stored.state, stored.offset) if belongs else None
 
 
 def _restored(kind: Any, stored: Any) -> Any:
@@ -121,12 +124,6 @@ def _restored(kind: Any, stored: Any) -> Any:
         (item,) = get_args(kind)
         return deque([msgspec.convert(element, item) for element in stored], _LENGTHS.get(item))
     return stored if kind is object else kind.restored(stored)
-
-
-def _belongs(run: RunDir, stored: _Stored) -> bool:
-    """Whether the journal still has the line that was last when the digest was made."""
-    line = _read(run.journal, stored.offset - stored.line_bytes, stored.line_bytes)
-    return len(line) == stored.line_bytes and crc32(line) == stored.line_crc
 
 
 def _read(path: Path, start: int, length: int) -> bytes:

@@ -52,7 +52,7 @@ SHM = Watch("shm", "warning", raise_s=2, end_s=10, over="/dev/shm has free space
 
 
 class Alerts:
-    """`run_dir` is where the node's ranks write."""
+    """The alerts on a node's devices and host; `run_dir` is where its ranks write."""
 
     def __init__(self, run_dir: str = "") -> None:
         self._run_dir = run_dir

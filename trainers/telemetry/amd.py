@@ -14,11 +14,9 @@ from tuiapp.trainers.config.machine import GpuProcess
 from tuiapp.trainers.contract.events import Alert, DeviceSample
 from tuiapp.trainers.contract.metrics import is_number
 from tuiapp.trainers.telemetry.host import Owners
-from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, Gpu, SourceError
+from tuiapp.trainers.telemetry.source import ABSENT_S, DeadGpu, EnergyCount, Gpu, SourceError
 
 MIB = 2**20
-ABSENT_S = 60.0
-"""How long an unsupported value is not asked for again."""
 
 
 class AmdSource:

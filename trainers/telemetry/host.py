@@ -14,6 +14,8 @@ from tuiapp.trainers.contract.events import HostSample
 
 
 class Rate:
+    """How fast a count rises between two calls."""
+
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
 
@@ -144,6 +146,8 @@ KEPT = 1000
 
 
 class Owners:
+    """Says whose a process on a GPU is, if the driver's pids are valid here; `ranks` has the pid of each rank."""
+
     def __init__(self, ranks: Mapping[int, int]) -> None:
         self._ranks = {pid: rank for rank, pid in ranks.items()}
         self._known: dict[int, tuple[psutil.Process, GpuProcess]] = {}

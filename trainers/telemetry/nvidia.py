@@ -13,7 +13,7 @@ from tuiapp.trainers.config import machine
 from tuiapp.trainers.config.machine import GpuProcess, choose, nvml_words
 from tuiapp.trainers.contract.events import Alert, DeviceSample, MigInstance, place_name
 from tuiapp.trainers.telemetry.host import Owners, Rate, system_memory
-from tuiapp.trainers.telemetry.source import DeadGpu, EnergyCount, SourceError
+from tuiapp.trainers.telemetry.source import ABSENT_S, DeadGpu, EnergyCount, SourceError
 
 
 class NvmlSource:
@@ -103,8 +103,6 @@ def mig_handles(nvml: Any, handle: Any) -> list[Any]:
     return handles
 
 
-ABSENT_S = 60.0
-"""How long an unsupported value is not asked for again."""
 SLOW_S = 2.0
 """Maximum age of values that change rarely, or are expensive: processes, limits, fan, ECC errors, MIG."""
 
@@ -127,6 +125,8 @@ REASONS = (
 
 
 class Query:
+    """A call of NVML for one value, which is not made for a while once the value is not supported."""
+
     __slots__ = ("_absent", "_again", "_arguments", "_call", "_dead", "_error")
 
     def __init__(self, nvml: Any, call: Callable[..., Any], *arguments: Any) -> None:

@@ -8,6 +8,9 @@ from typing import Protocol
 from tuiapp.trainers.config import machine
 from tuiapp.trainers.contract.events import Alert, DeviceSample
 
+ABSENT_S = 60.0
+"""How long an unsupported value is not asked for again."""
+
 
 class SourceError(Exception):
     """A library, or one of its GPUs, no longer answers; the message says why."""
