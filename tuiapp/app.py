@@ -122,8 +122,8 @@ class TuiApp(ReliableTimers, App[None]):
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver for this platform, or `RobustDriver` in its place."""
-        found = super().get_driver_class()
-        return RobustDriver if issubclass(RobustDriver, found) else found
+        platform_driver = super().get_driver_class()
+        return RobustDriver if issubclass(RobustDriver, platform_driver) else platform_driver
 
     async def on_event(self, event: events.Event) -> None:
         """Queues keys, and mouse presses behind them; passes on all other events at once."""
@@ -213,8 +213,9 @@ class TuiApp(ReliableTimers, App[None]):
     def action_show_runs(self) -> None:
         from tuiapp.screens.runs import RunsScreen
 
-        if not isinstance(self.screen, ModalScreen) and not self._back_to(lambda one: isinstance(one, RunsScreen)):
-            self._push(RunsScreen(self._runs_dir))
+        if isinstance(self.screen, ModalScreen) or self._back_to(lambda screen: isinstance(screen, RunsScreen)):
+            return
+        self._push(RunsScreen(self._runs_dir))
 
     def action_jump(self) -> None:
         """Shows a letter at every target of the screen; where there is one already, takes them away."""
@@ -264,9 +265,9 @@ class TuiApp(ReliableTimers, App[None]):
         """Shows a run as it is now."""
         from tuiapp.screens.run import RunScreen
 
-        self._watched = [*(known for known in self._watched if known != run), run]
+        self._watched = [*(watched for watched in self._watched if watched != run), run]
         self._ends.add(run)
-        if not self._back_to(lambda one: isinstance(one, RunScreen) and one.run == run and not one.replayed):
+        if not self._back_to(lambda it: isinstance(it, RunScreen) and it.run == run and not it.replayed):
             self._push(RunScreen(run))
 
     def _replay(self, run: RunDir, speed: float = 1.0) -> None:

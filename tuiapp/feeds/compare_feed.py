@@ -50,26 +50,26 @@ class CompareFeed(PollingThread):
 
     def show(self, runs: Sequence[RunInfo], places: Mapping[RunDir, int]) -> None:
         """Reads these runs in place of those before, each at the place of its letter and colour."""
-        known = {run.info.directory: run for run in self.runs}
-        found = [known.get(info.directory) or Compared(info) for info in runs]
+        before = {run.info.directory: run for run in self.runs}
+        compared = [before.get(info.directory) or Compared(info) for info in runs]
         with self.lock:
-            for run, info in zip(found, runs, strict=True):
+            for run, info in zip(compared, runs, strict=True):
                 run.info, run.place = info, places[info.directory]
-            self.runs = found
+            self.runs = compared
             self.version += 1
         self.poll_now()
 
     def note_infos(self, infos: Iterable[RunInfo]) -> None:
         """Takes what a list knows by now of runs that are read."""
-        known = {run.info.directory: run for run in self.runs}
+        compared = {run.info.directory: run for run in self.runs}
         for info in infos:
-            known[info.directory].info = info
+            compared[info.directory].info = info
 
     def _poll(self) -> Generator[float, None, None]:
         while True:
             # In turn, even if the previous one has more.
-            more = [self._read_piece(run) for run in self.runs]
-            yield 0.0 if any(more) else POLL_S
+            grown = [self._read_piece(run) for run in self.runs]
+            yield 0.0 if any(grown) else POLL_S
 
     def _begin(self, run: Compared) -> Iterator[Batch]:
         directory = run.info.directory

@@ -140,10 +140,10 @@ class JournalFeed(PollingThread):
             # Few runs wait there.
             from tuiapp.library.queue_words import describe_place
 
-            words = describe_place(self._run)
-            if words != self._place:
-                self._waiting.append(Queued(job="", reason=words))
-            self._place = words
+            place = describe_place(self._run)
+            if place != self._place:
+                self._waiting.append(Queued(job="", reason=place))
+            self._place = place
 
     def _note_ends(self, events: Iterable[AnyEvent]) -> None:
         for event in events:

@@ -138,7 +138,7 @@ class ReplayFeed:
     def change_speed(self, by: int) -> None:
         """Changes the speed by that many places in `SPEEDS`; negative for slower."""
         self._move(self.now)
-        nearest = min(range(len(SPEEDS)), key=lambda place: abs(SPEEDS[place] - self._speed))
+        nearest = min(range(len(SPEEDS)), key=lambda index: abs(SPEEDS[index] - self._speed))
         self._speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
 
     def seek(self, seconds: float) -> None:
@@ -175,7 +175,7 @@ class ReplayFeed:
         return True
 
     def _fetch(self) -> None:
-        self._waiting.extend(one for one in self._source.take(READ_AHEAD) if isinstance(one, Event))
+        self._waiting.extend(event for event in self._source.take(READ_AHEAD) if isinstance(event, Event))
 
     def _move(self, moment: float) -> None:
         self._now, self._anchor = moment, self._clock()

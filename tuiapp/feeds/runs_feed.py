@@ -62,6 +62,6 @@ class RunsFeed(PollingThread):
             yield from self._index.measure()
 
     def _show(self, *, whole: bool) -> None:
-        found = Listing(self._index.infos, self._index.problem, whole)
-        if found != self._before:
-            self._fresh = self._before = found
+        listing = Listing(self._index.infos, self._index.problem, whole)
+        if listing != self._before:
+            self._fresh = self._before = listing

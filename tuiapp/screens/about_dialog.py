@@ -80,8 +80,8 @@ class AboutDialog(Form[Change | None]):
 async def ask_about(app: App[Any], *runs: RunDir, own: str = "") -> bool:
     """Changes what runs are called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
     about, damaged = await patiently(app, in_thread(annotate.in_common, runs))
-    for words in damaged:
-        tell(app, words, "warning")
+    for problem in damaged:
+        tell(app, problem, "warning")
     several = len(runs) > 1
     title = plural(len(runs), "run") if several else runs[0].run_id
     change = await app.push_screen_wait(AboutDialog(title, about, own, several=several))

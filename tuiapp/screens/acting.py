@@ -28,14 +28,14 @@ NOTICE_S = 20.0
 
 def tell(app: App[Any], text: str, severity: Severity, *, title: str = "", timeout: float | None = NOTICE_S) -> None:
     """Shows a notice whose text is from elsewhere, without markup."""
-    words = "\n".join(sanitize_lines(text))
-    app.notify(words, title=title, severity=severity, timeout=timeout, markup=False)
+    lines = "\n".join(sanitize_lines(text))
+    app.notify(lines, title=title, severity=severity, timeout=timeout, markup=False)
 
 
 async def perform(
     app: App[Any],
     do: Callable[..., Outcome],
-    *given: object,
+    *arguments: object,
     title: str = "",
     meanwhile: str | None = None,
     **named: object,
@@ -44,7 +44,7 @@ async def perform(
 
     `title` says what was done, `meanwhile` what is being done; None: nothing that takes long unless the disk is slow.
     """
-    call = asyncio.to_thread(do, *given, **named)
+    call = asyncio.to_thread(do, *arguments, **named)
     if meanwhile:
         app.notify(meanwhile)
     try:
@@ -75,12 +75,12 @@ async def ask_stop(
         left = live()
         return stop.question(left, again=again, others=others + len(runs) - len(left)) if left else stop.ended(runs)
 
-    asked = stop.question(runs, again=again, others=others)
-    answer: str | None = await app.push_screen_wait(Choice(*asked, now=question))
+    first_question = stop.question(runs, again=again, others=others)
+    answer: str | None = await app.push_screen_wait(Choice(*first_question, now=question))
     if answer not in ("stop", "stop-now"):
         return []
     # Some may have ended meanwhile.
-    outcome = await perform(app, lambda: stop.do([one.run for one in live()], now=again))
+    outcome = await perform(app, lambda: stop.do([stoppable.run for stoppable in live()], now=again))
     if not outcome.notes:
         app.notify(f"{stop.ended(runs).title}.")
     return outcome.done

@@ -150,8 +150,8 @@ def heights(screen: Screen[Any], state: RunState, *, wide: bool) -> tuple[int, i
         return devices, lower + FRAME
     if PANELS["sharding"].exists(state):
         lower = max(lower, min(screen.query_one(ShardingMap).line_count, int(MOST_SHARE * height)))
-    told = min(MOST_FAILURE[wide], screen.query_one(FailurePanel).line_count) if state.fault else lower
-    room = height - LEAST_CHARTS - told - FRAME
+    beneath = min(MOST_FAILURE[wide], screen.query_one(FailurePanel).line_count) if state.fault else lower
+    room = height - LEAST_CHARTS - beneath - FRAME
     wanted = max(devices, screen.query_one(RankTable).wanted_height)
     return max(1, min(wanted, room, int(MOST_SHARE * height))) + FRAME, lower + FRAME
 

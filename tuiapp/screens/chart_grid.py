@@ -74,8 +74,8 @@ class ChartMemory:
         if problem := _save(changes):
             self._charts.app.call_from_thread(self._report, problem)
 
-    def _report(self, words: str) -> None:
-        self._charts.app.notify(sanitize(words), title=self._title, severity="warning", markup=False)
+    def _report(self, text: str) -> None:
+        self._charts.app.notify(sanitize(text), title=self._title, severity="warning", markup=False)
 
 
 def _save(changes: dict[str, object]) -> str:
@@ -294,7 +294,7 @@ class ChartGrid(Container, Generic[Panel]):
         if ("left" in what or "right" in what) and options.window is None and panel.cursor is None:
             return "All of it is in sight. + zooms in, v reads values."
         if what in ("smoother", "rougher"):
-            if all(metric(one.options.metric).held_out or one.drawn.heat for one in self.panels if one.display):
+            if all(metric(chart.options.metric).held_out or chart.drawn.heat for chart in self.panels if chart.display):
                 return "Evaluations and heat maps are not smoothed."
             ends = {"smoother": "It is as smooth as can be.", "rougher": "It is not smoothed."}
             return ends[what] if options.smoothing == SMOOTHINGS[-1 if what == "smoother" else 0] else ""
@@ -321,8 +321,8 @@ class ChartGrid(Container, Generic[Panel]):
                 panel.move(FAR_CELLS if what == "far_right" else -FAR_CELLS)
             case "axis":
                 axes = panel.source.axes()
-                place = axes.index(options.axis) + 1 if options.axis in axes else 0
-                panel.change(axis=axes[place % len(axes)], window=None)
+                index = axes.index(options.axis) + 1 if options.axis in axes else 0
+                panel.change(axis=axes[index % len(axes)], window=None)
             case "form":
                 panel.next_form()
                 if self._remembers:
@@ -331,8 +331,8 @@ class ChartGrid(Container, Generic[Panel]):
             case "log":
                 panel.change(log=not options.log)
             case "smoother" | "rougher":
-                place = SMOOTHINGS.index(options.smoothing) + (1 if what == "smoother" else -1)
-                panel.change(smoothing=SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, place))])
+                index = SMOOTHINGS.index(options.smoothing) + (1 if what == "smoother" else -1)
+                panel.change(smoothing=SMOOTHINGS[min(len(SMOOTHINGS) - 1, max(0, index))])
         if self._remembers:
             options = self.main.options
             # Not every run has other axes.

@@ -167,11 +167,11 @@ class ComparisonSource:
 
     def values(self, chart: Chart, column: int, name: str) -> list[str]:
         """Formats the value of each run or group at a dot column, or the least and the greatest of its lines."""
-        found: dict[int, list[float]] = {}
+        values: dict[int, list[float]] = {}
         for _, color, value in chart.read(column):
             if value is not None:
-                found.setdefault(color, []).append(value)
-        return [range_words(found.get(place, ()), metric(name).format) for place in self._names()]
+                values.setdefault(color, []).append(value)
+        return [range_words(values.get(place, ()), metric(name).format) for place in self._names()]
 
     def _names(self) -> dict[int, str]:
         """Returns the name of each run, or of its group, by place."""
@@ -179,9 +179,9 @@ class ComparisonSource:
 
     def legend(self, chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool, width: int) -> Content:
         """Names the runs or, with a cursor, their values there; more than have a letter by their number."""
-        place = [] if cursor is None else [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
+        position = [] if cursor is None else [Content.styled(chart.place_words(chart.x_at(cursor)), "bold")]
         if chart.band is not None:
-            return Content("  ").join([*place, *_band_legend(chart, options, cursor, dark=dark)])
+            return Content("  ").join([*position, *_band_legend(chart, options, cursor, dark=dark)])
         names = self._names()
         stars = ["★ " if self.best and self.best.place == place else "" for place in names]
         parts = [
@@ -191,8 +191,9 @@ class ComparisonSource:
             room = (width + 2) // max(1, len(names)) - 2 - len(max(parts, key=len, default=""))
             texts = _shortened([*names.values()], room)
             if not any(texts):
-                letters = [(letter_of(one), series_color(one, dark=dark)) for one in names if one not in self.hidden]
-                return Content(" ").join([Content.styled(*letter) for letter in letters])
+                shown_places = [place for place in names if place not in self.hidden]
+                letters = [Content.styled(letter_of(place), series_color(place, dark=dark)) for place in shown_places]
+                return Content(" ").join(letters)
         else:
             texts = self.values(chart, cursor, options.metric)
         shown = [
@@ -200,7 +201,7 @@ class ComparisonSource:
             for place, part, text in zip(names, parts, texts, strict=True)
             if place not in self.hidden
         ]
-        return Content("  ").join([*place, *shown])
+        return Content("  ").join([*position, *shown])
 
     def why_empty(self, options: ChartOptions) -> str:
         """Says why there is nothing; while runs are read nothing at first, since small journals are read at once."""
@@ -221,9 +222,9 @@ class ComparisonSource:
 
 def _constant(series: Sequence[Series]) -> float | None:
     """Returns the one value of all of these; None if there are several, or none that was reported twice."""
-    bounds = [one.bounds for one in series]
-    varied = None in bounds or not all(one.is_finite for one in series)
-    if varied or not any(one.last_step > one.first_step for one in series):
+    bounds = [curve.bounds for curve in series]
+    varied = None in bounds or not all(curve.is_finite for curve in series)
+    if varied or not any(curve.last_step > curve.first_step for curve in series):
         return None
     values = {value for pair in bounds if pair for value in pair}
     return values.pop() if len(values) == 1 else None
@@ -238,14 +239,14 @@ def _shortened(texts: list[str], room: int) -> list[str]:
 
 def _band_legend(chart: Chart, options: ChartOptions, cursor: int | None, *, dark: bool) -> list[Content]:
     """Says what a band is or, with a cursor, the mean and the least and greatest value there."""
-    words, band, mean = metric(options.metric).format, chart.band, chart.curves[0]
+    format_value, band, mean = metric(options.metric).format, chart.band, chart.curves[0]
     assert band is not None
     if cursor is None:
         whose, bounds = f"mean of {plural(chart.ranks, 'run')}", "least to greatest"
     else:
 
         def figure(y: float) -> str:
-            return words(None if y != y else 10**y if chart.log else y)
+            return format_value(None if y != y else 10**y if chart.log else y)
 
         whose = f"mean {figure(mean.middle[cursor])}"
         bounds = f"{figure(band.low[cursor])} to {figure(band.high[cursor])}"

@@ -85,23 +85,23 @@ class RunCharts(ChartGrid[ChartPanel]):
         """Returns lines with the last value of each metric, as far as there is room."""
         if not self._listed:
             return []
-        others = 1 + VALUE_CELLS + GAP_CELLS
+        value_cells = 1 + VALUE_CELLS + GAP_CELLS
         longest = max(cell_len(metric(name).label) for name in self._listed[:MOST_MEASURED])
-        cells = min(NAME_CELLS, longest, max(1, (width + GAP_CELLS) // LEAST_ACROSS - others))
-        across = max(1, (width + GAP_CELLS) // (cells + others))
+        cells = min(NAME_CELLS, longest, max(1, (width + GAP_CELLS) // LEAST_ACROSS - value_cells))
+        across = max(1, (width + GAP_CELLS) // (cells + value_cells))
         places = across * self._most_lines
-        more = len(self._listed) - places + 1 if len(self._listed) > places else 0
+        left_out = len(self._listed) - places + 1 if len(self._listed) > places else 0
         parts = [
             Content.assemble((fit(metric(name).label, cells), MUTED), f" {self.source.latest(name):>{VALUE_CELLS}}")
-            for name in self._listed[: places - bool(more)]
+            for name in self._listed[: places - bool(left_out)]
         ]
-        if more:
-            parts.append(Content.styled(f"{more:,} more · G", MUTED))
+        if left_out:
+            parts.append(Content.styled(f"{left_out:,} more · G", MUTED))
         gap = Content(" " * GAP_CELLS)
         return [gap.join(parts[first : first + across]) for first in range(0, len(parts), across)]
 
-    def _new(self, place: int) -> ChartPanel:
-        panel = ChartPanel(self.source, id=f"chart-{place + 1}" if place else "loss", classes="panel -empty")
+    def _new(self, number: int) -> ChartPanel:
+        panel = ChartPanel(self.source, id=f"chart-{number + 1}" if number else "loss", classes="panel -empty")
         self.watch(panel, "options", partial(self._entitle, panel))
         return panel
 
@@ -119,7 +119,7 @@ class RunCharts(ChartGrid[ChartPanel]):
 
     def toggle_pin(self, name: str) -> None:
         """Pins a metric, or no longer."""
-        self._pin([one for one in self.pinned if one != name] if name in self.pinned else [*self.pinned, name])
+        self._pin([pinned for pinned in self.pinned if pinned != name] if name in self.pinned else [*self.pinned, name])
 
     def _pin(self, names: Sequence[str]) -> None:
         self.memory.keep(pinned=tuple(names)[-MOST_NAMES:])
@@ -176,9 +176,9 @@ class RunCharts(ChartGrid[ChartPanel]):
             self.choose_first(event.name)
             return
         former = self.panels[event.place].options.metric
-        before = [one for one in self.pinned if one != event.name]
-        place = before.index(former) if former in before else len(before)
-        self._pin([*before[:place], event.name, *before[place + (former in before) :]])
+        before = [pinned for pinned in self.pinned if pinned != event.name]
+        index = before.index(former) if former in before else len(before)
+        self._pin([*before[:index], event.name, *before[index + (former in before) :]])
         shown = next((panel for panel in self.panels[1:] if panel.display and panel.options.metric == event.name), None)
         if shown is not None:
             shown.focus()

@@ -108,7 +108,7 @@ class CompareTable(VerticalScroll):
         stars = [star] if star is not None and best is not None else []
         # It may be among them under another name.
         outcome = [
-            line for line in results(rows) if line.name != "state" and line.values not in [one.values for one in stars]
+            line for line in results(rows) if line.name != "state" and line.values not in [it.values for it in stars]
         ]
         if here and not self._reads:
             # The compared metric is the first column.
@@ -168,17 +168,17 @@ class CompareTable(VerticalScroll):
         columns = [self._names, *shown]
         heading = Content("  ").join(
             Content.styled(
-                _side(one, fit(one.name, cells).rstrip(), cells),
-                "bold $text-primary" if one.name in self._keys else MUTED,
+                _side(column, fit(column.name, cells).rstrip(), cells),
+                "bold $text-primary" if column.name in self._keys else MUTED,
             )
-            for one, cells in zip(columns, widths, strict=True)
+            for column, cells in zip(columns, widths, strict=True)
         )
         before = f"← {self.first}" if self.first else ""
-        more = f"  {self._behind} more →" if self._behind else ""
-        lines = [Content.assemble(f"{before:<{LEGEND_CELLS}}", heading, (more, MUTED))]
+        to_the_right = f"  {self._behind} more →" if self._behind else ""
+        lines = [Content.assemble(f"{before:<{LEGEND_CELLS}}", heading, (to_the_right, MUTED))]
         for index, (legend, row_style) in enumerate(self._legend):
-            cut = ((one, _cut(one.values[index], cells), cells) for one, cells in zip(columns, widths, strict=True))
-            text = "  ".join(_side(*each) for each in cut)
+            cells_of = zip(columns, widths, strict=True)
+            text = "  ".join(_side(column, _cut(column.values[index], cells), cells) for column, cells in cells_of)
             lines.append(Content.assemble(legend, (text, row_style)))
         if not self._differ:
             lines.append(Content.styled(f"{' ' * LEGEND_CELLS}their configurations are the same", MUTED))
@@ -195,8 +195,8 @@ class CompareTable(VerticalScroll):
         ]
         heading = [Content(" " * keys)]
         for (legend, style), name, wide in zip(self._legend, self._names.values, cells, strict=True):
-            whole = Content.assemble(legend, (_cut(name, wide - LEGEND_CELLS), style))
-            heading.append(whole.pad_right(max(0, wide - whole.cell_length)))
+            cell = Content.assemble(legend, (_cut(name, wide - LEGEND_CELLS), style))
+            heading.append(cell.pad_right(max(0, wide - cell.cell_length)))
         rows = [Content("  ").join(heading)]
         for line in lines:
             style = "bold $text-primary" if line.name in self._keys else "" if len({*line.values}) > 1 else MUTED
@@ -249,13 +249,13 @@ class CompareScreen(CoveredScreenFix[None]):
         Binding("z", "fold", "Fold groups", tooltip="Fold or unfold groups", id="compare.fold", show=False),
         *(
             Binding(
-                str(place),
-                f"show_curve({place - 1})",
-                f"Curve {LETTERS[place - 1]} on and off",
-                id=f"compare.curve-{place}",
+                str(number),
+                f"show_curve({number - 1})",
+                f"Curve {LETTERS[number - 1]} on and off",
+                id=f"compare.curve-{number}",
                 show=False,
             )
-            for place in range(1, 10)
+            for number in range(1, 10)
         ),
         Binding("question_mark", "app.toggle_help", "Keys", key_display="?", id="app.help"),
         Binding("escape", "back", "Back", id="compare.back"),
@@ -351,9 +351,9 @@ class CompareScreen(CoveredScreenFix[None]):
         ranked = objective_words(objective, [run.info for run in runs]) if objective else ""
         # Of runs on the same data the table says what they are best by.
         unlike = f"★ {ranked}" if objective and ranked != str(objective) else ""
-        words = Content.assemble(self._source.title(), f"  {label}  ", (join_words([*settings, unlike]), MUTED))
+        text = Content.assemble(self._source.title(), f"  {label}  ", (join_words([*settings, unlike]), MUTED))
         heading = self.query_one("#heading", Static)
-        heading.update(words, layout=heading.size.height != -(-words.cell_length // max(1, heading.size.width)))
+        heading.update(text, layout=heading.size.height != -(-text.cell_length // max(1, heading.size.width)))
         table, rows = self.query_one(CompareTable), self._fresh_rows()
         shares = [
             min((run.progress for run in runs if run.place == place and run.progress is not None), default=None)
@@ -367,8 +367,8 @@ class CompareScreen(CoveredScreenFix[None]):
         rows, self._source.best = self._fresh_rows(), None
         if objective is not None and (line := objective_line(rows, objective)) is not None:
             best = has_best(rows, objective)
-            found = (Best(objective, index, line.values[index]) for index, row in enumerate(rows) if row is best)
-            self._source.best = next(found, None)
+            bests = (Best(objective, index, line.values[index]) for index, row in enumerate(rows) if row is best)
+            self._source.best = next(bests, None)
         return objective
 
     def _group(self, rows: Sequence[Row]) -> None:
@@ -384,8 +384,8 @@ class CompareScreen(CoveredScreenFix[None]):
 
     def _fresh_rows(self) -> list[Row]:
         """Returns the rows with what is known by now of their runs."""
-        known = {run.info.directory: run.info for run in self._feed.runs}
-        return [refreshed(row, known) for row in self._rows]
+        infos = {run.info.directory: run.info for run in self._feed.runs}
+        return [refreshed(row, infos) for row in self._rows]
 
     def action_fold(self) -> None:
         """Gives groups a curve, or each run."""

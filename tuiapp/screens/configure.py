@@ -143,8 +143,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
             self.call_after_refresh(self.action_look_again)
         self.call_after_refresh(self._focus_form_if_alone)
         if self._why_not_last:
-            words = sanitize(f"{form_path()}: {self._why_not_last}.")
-            self.notify(words, title="The last form cannot be used", severity="warning", markup=False)
+            problem = sanitize(f"{form_path()}: {self._why_not_last}.")
+            self.notify(problem, title="The last form cannot be used", severity="warning", markup=False)
 
     def on_screen_resume(self) -> None:
         # Not before the first picture.
@@ -224,7 +224,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.notify(sanitize(self.command), title="Copied", markup=False)
 
     def _find(self, preset: str | None) -> Preset | None:
-        return next((one for one in self._presets if one.name == preset and one.config), None)
+        return next((candidate for candidate in self._presets if candidate.name == preset and candidate.config), None)
 
     def load_like(self, run: RunDir, config: RunConfig) -> None:
         """Loads a run's configuration, as soon as the screen is there."""
@@ -254,19 +254,19 @@ class ConfigureScreen(ResizeLoopFix[None]):
     async def on_choice_input_unavailable_chosen(self, event: ChoiceInput.UnavailableChosen) -> None:
         """Offers to make the environment of a backend that has none, and chooses the backend when it is there."""
         event.stop()
-        found = next(environment for environment in find_environments() if environment.backend == event.value)
-        if found.interpreter.origin == "settings":
-            self.notify(sanitize(found.unavailable), title=event.value, severity="error", markup=False)
+        environment = next(environment for environment in find_environments() if environment.backend == event.value)
+        if environment.interpreter.origin == "settings":
+            self.notify(sanitize(environment.unavailable), title=event.value, severity="error", markup=False)
             return
         # Imported late: few need it.
         from tuiapp.screens.preset_dialogs import EnvironmentDialog
 
         dialog = EnvironmentDialog(
             BACKENDS[event.value].framework,
-            found.unavailable.partition(", or tuiapp")[0],
+            environment.unavailable.partition(", or tuiapp")[0],
             gpus=bool(self._machine and self._machine.gpus),
             older=self._machine is not None and not suits_newest(self._machine),
-            again=found.interpreter.origin == "created",
+            again=environment.interpreter.origin == "created",
         )
         if await self.app.push_screen_wait(dialog):
             self.take_environments()
@@ -367,14 +367,14 @@ class ConfigureScreen(ResizeLoopFix[None]):
         machine = None if self._is_inspected else self._machine
         try:
             if study.search:
-                place, what = begin_search(study, self._runs_dir, machine), "the search has begun"
+                directory, what = begin_search(study, self._runs_dir, machine), "the search has begun"
             else:
-                place, runs = begin_grid(study, self._runs_dir, machine)
+                directory, runs = begin_grid(study, self._runs_dir, machine)
                 what = f"{plural(len(runs), 'run')} queued"
         except Exception as error:  # Shown to the user, who keeps the form.
             self.call_later(self._show_failure, error)
         else:
-            self.post_message(SweepQueued(place.name, what))
+            self.post_message(SweepQueued(directory.name, what))
 
     def _focus_form_if_alone(self) -> None:
         if self.focused is None:
@@ -457,7 +457,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
     def _show_header(self) -> None:
         count = self._in_use()
         used = f"! {plural(count, 'live run')} {'uses' if count == 1 else 'use'} these devices" if count else ""
-        words = Content.assemble(
+        text = Content.assemble(
             ("tuiapp", "bold $text-primary"),
             "  ",
             (used, "bold $text-warning"),
@@ -465,8 +465,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
             machine_words(self._machine),
         )
         header = self.query_one("#machine", Static)
-        if header.content != words:
-            header.update(words)
+        if header.content != text:
+            header.update(text)
 
     def _in_use(self) -> int:
         """How many live runs have the devices that a launch would take, as far as is known."""
@@ -503,8 +503,8 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
 def _with_script(presets: Sequence[Preset]) -> list[Preset]:
     """Returns the user's presets, which are found first by a name, the user's script, and the built-in ones."""
-    own = [preset for preset in presets if not preset.builtin]
-    return [*own, MY_SCRIPT, *presets[len(own) :]]
+    users = [preset for preset in presets if not preset.builtin]
+    return [*users, MY_SCRIPT, *presets[len(users) :]]
 
 
 def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
@@ -531,10 +531,10 @@ def _look_for_runs(screen: ConfigureScreen, runs_dir: Path) -> None:
 
 def _question(holders: Sequence[RunInfo]) -> Choice:
     names = "\n".join(map(title, holders[:NAMES]))
-    more = f"\nand {plural(len(holders) - NAMES, 'more run')}" if len(holders) > NAMES else ""
+    unnamed = f"\nand {plural(len(holders) - NAMES, 'more run')}" if len(holders) > NAMES else ""
     return Choice(
         "The devices are in use",
-        f"They are used by\n{names}{more}\n \nA queued run starts when they are free.",
+        f"They are used by\n{names}{unnamed}\n \nA queued run starts when they are free.",
         [
             ("queue", "Queue it", "primary"),
             ("launch", "Launch all the same", "default"),

@@ -29,8 +29,8 @@ from tuiapp.widgets.colors import MUTED
 
 def detail_lines(row: ListRow | None, objective: Objective | None, width: int) -> list[Content]:
     """Returns a run's details, or what a group's runs came to by an objective: a line each, wrapped."""
-    found = [] if row is None else _group_lines(row.group, objective) if row.group else _lines(row.infos[0])
-    return [part for line in found for part in line.wrap(width)]
+    lines = [] if row is None else _group_lines(row.group, objective) if row.group else _lines(row.infos[0])
+    return [part for line in lines for part in line.wrap(width)]
 
 
 def _lines(info: RunInfo) -> list[Content]:
@@ -63,26 +63,26 @@ def _group_lines(group: RunGroup, objective: Objective | None) -> list[Content]:
     return [
         Content.assemble((name, "bold"), (f" · {join_words([plural(len(infos), 'run'), alike])}", MUTED)),
         Content(join_words([state_counts(infos, in_words=True), *_came_to(group, objective)])),
-        Content("  ".join(f"{one.title} {value_range(infos, one)}" for one in keys)),
+        Content("  ".join(f"{column.title} {value_range(infos, column)}" for column in keys)),
         Content.styled("Enter, → and ← open and close the group; z lists all runs", MUTED),
     ]
 
 
 def _came_to(group: RunGroup, objective: Objective | None) -> list[str]:
     figure = column_of(objective.sort).figure if objective else None
-    known = sum(figure.value(info) is not None for info in group.counted) if figure else 0
-    if objective is None or figure is None or not known:
+    n = sum(figure.value(info) is not None for info in group.counted) if figure else 0
+    if objective is None or figure is None or not n:
         return []
     if group.is_alike:
-        return [f"{sanitize(objective.name, 40)} {came_to(group, figure)} (n = {known})"]
+        return [f"{sanitize(objective.name, 40)} {came_to(group, figure)} (n = {n})"]
     return [f"{objective_words(objective, group.counted)}: {came_to(group, figure)}"]
 
 
 def _title(info: RunInfo) -> Content:
     """Name, id, tags, and the first line of the note."""
     name, run_id = sanitize(info.name, 100), sanitize(info.directory.run_id)
-    more = join_words([run_id if name else "", tags(info), sanitize(info.about.note.partition("\n")[0])])
-    return Content.assemble((name or run_id, "bold"), (f" · {more}" if more else "", MUTED))
+    rest_of_title = join_words([run_id if name else "", tags(info), sanitize(info.about.note.partition("\n")[0])])
+    return Content.assemble((name or run_id, "bold"), (f" · {rest_of_title}" if rest_of_title else "", MUTED))
 
 
 def _changed(info: RunInfo) -> str:
@@ -90,8 +90,9 @@ def _changed(info: RunInfo) -> str:
     if info.config is None:
         return ""
     unset = default_keys(info)
-    own = [f"{key}={format_fact(value)}" for key, value in mask_values(info.facts.config).items() if key not in unset]
+    reported = mask_values(info.facts.config)
+    script_values = [f"{key}={format_fact(value)}" for key, value in reported.items() if key not in unset]
     changed = mask_values(changed_keys(info.config, RunConfig()))
     return sanitize(
-        "  ".join([*own, *(f"{key}={value_text(value)}" for key, value in changed.items())]) or "all defaults"
+        "  ".join([*script_values, *(f"{key}={value_text(value)}" for key, value in changed.items())]) or "all defaults"
     )

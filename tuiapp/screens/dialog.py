@@ -72,9 +72,9 @@ class Form(Dialog[T]):
     @on(Input.Changed)
     def judge(self) -> None:
         fault, verdict = self.fault(), self.query_one("#verdict", Static)
-        words, kind = self.verdict(fault)
+        text, kind = self.verdict(fault)
         verdict.set_classes(kind)
-        verdict.update(Content(sanitize(words)))
+        verdict.update(Content(sanitize(text)))
         self.query_one("#accept", Button).disabled = bool(fault)
 
     @on(Input.Submitted)

@@ -74,8 +74,8 @@ class ExportDialog(Form[Wanted | None]):
         self.judge()
 
     def verdict(self, fault: str) -> tuple[str, str]:
-        more = len(self._run_ids) - 1
-        path = "" if fault else f"✓ {self._paths[0]}{f' and {more} more' if more else ''}"
+        further = len(self._run_ids) - 1
+        path = "" if fault else f"✓ {self._paths[0]}{f' and {further} further' if further else ''}"
         return (path, "") if path else super().verdict(fault)
 
     def result(self) -> Wanted:

@@ -58,9 +58,9 @@ class JumpScreen(ModalScreen[None]):
         self._size = beneath.size
 
     def compose(self) -> ComposeResult:
-        for label, (place, _) in self._targets.items():
+        for label, (offset, _) in self._targets.items():
             letter = Static(Content(label))
-            letter.styles.offset = place
+            letter.styles.offset = offset
             yield letter
 
     def on_key(self, event: events.Key) -> None:
@@ -82,20 +82,20 @@ class JumpScreen(ModalScreen[None]):
             self.dismiss()
 
 
-def labelled(found: Sequence[Target]) -> tuple[list[str], Sequence[Target]]:
+def labelled(targets: Sequence[Target]) -> tuple[list[str], Sequence[Target]]:
     """Returns a label for each target, none of which begins another: a letter, of many the last ones two."""
     count = len(LETTERS)
-    alone = max(0, count - max(0, -(-(len(found) - count) // (count - 1))))
-    labels = [*LETTERS[:alone], *map("".join, product(LETTERS[alone:], LETTERS))][: len(found)]
-    return labels, found[: len(labels)]
+    alone = max(0, count - max(0, -(-(len(targets) - count) // (count - 1))))
+    labels = [*LETTERS[:alone], *map("".join, product(LETTERS[alone:], LETTERS))][: len(targets)]
+    return labels, targets[: len(labels)]
 
 
 def targets(screen: Screen[Any]) -> list[Target]:
     """Returns what can be gone to on a screen, from top to bottom: fields, panels, columns, rows."""
-    found = [*screen.jump_targets()] if isinstance(screen, HasTargets) else []
-    if not found:
-        found = [target for widget in screen.walk_children(Widget) for target in _targets_of(screen, widget)]
-    placed = dict(reversed(found))
+    unsorted = [*screen.jump_targets()] if isinstance(screen, HasTargets) else []
+    if not unsorted:
+        unsorted = [target for widget in screen.walk_children(Widget) for target in _targets_of(screen, widget)]
+    placed = dict(reversed(unsorted))
     return sorted(placed.items(), key=lambda target: (target[0].y, target[0].x))
 
 
@@ -108,7 +108,8 @@ def _targets_of(screen: Screen[Any], widget: Widget) -> Iterator[Target]:
         yield from _options(screen, widget, shown)
     elif isinstance(widget, HasTargets):
         corner = widget.content_region.offset
-        yield from ((corner + place, go) for place, go in widget.jump_targets() if shown.contains_point(corner + place))
+        inside = ((corner + offset, go) for offset, go in widget.jump_targets())
+        yield from (target for target in inside if shown.contains_point(target[0]))
     elif shown:
         yield shown.offset, widget.focus
 
@@ -116,14 +117,14 @@ def _targets_of(screen: Screen[Any], widget: Widget) -> Iterator[Target]:
 def _options(screen: Screen[Any], choices: OptionList, shown: Region) -> Iterator[Target]:
     """Yields the first line of each choice that is shown of a list."""
 
-    def choose(place: int) -> None:
+    def choose(index: int) -> None:
         choices.focus()
-        choices.highlighted = place
+        choices.highlighted = index
 
-    seen = set[int]()
+    listed = set[int]()
     inside = choices.content_region.intersection(shown)
     for y in range(inside.y, inside.bottom):
-        place = screen.get_style_at(inside.x, y).meta.get("option")
-        if place is not None and place not in seen and not choices.get_option_at_index(place).disabled:
-            seen.add(place)
-            yield Offset(inside.x, y), partial(choose, place)
+        index = screen.get_style_at(inside.x, y).meta.get("option")
+        if index is not None and index not in listed and not choices.get_option_at_index(index).disabled:
+            listed.add(index)
+            yield Offset(inside.x, y), partial(choose, index)

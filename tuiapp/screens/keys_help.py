@@ -54,9 +54,9 @@ class KeysHelp(Dialog[None]):
 
     def action_show_all(self) -> None:
         self._shows_all = not self._shows_all
-        words = "the first keys" if self._shows_all else "all keys"
+        other = "the first keys" if self._shows_all else "all keys"
         self.query_one("#dialog").border_subtitle = Content(
-            f"space: {words} · esc closes · ^p finds by name · f1 handbook"
+            f"space: {other} · esc closes · ^p finds by name · f1 handbook"
         )
         self.query_one("#keys", Static).update(self._text(self.app.size.width))
 
@@ -72,24 +72,24 @@ class KeysHelp(Dialog[None]):
 def _grouped(app: App[Any], screen: Screen[Any], *, hidden: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns the keys and what they do, by heading; `hidden` ones, which the footer does not show, too."""
     groups: dict[tuple[DOMNode, str], dict[str, tuple[list[str], str]]] = {}
-    headings = {action: heading for heading, found in getattr(screen, "KEY_GROUPS", {}).items() for action in found}
-    found = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
-    for node, binding in found:
+    headings = {action: heading for heading, listed in getattr(screen, "KEY_GROUPS", {}).items() for action in listed}
+    bound = sorted(own_bindings(screen), key=lambda pair: _place(pair[0]))
+    for node, binding in bound:
         if not (binding.show or hidden):
             continue
         action = binding.action.removeprefix("app.")
         # The screen's names for the program's footer keys replace the program's.
         heading = headings.get(action.partition("(")[0], "") if node in (screen, app) else ""
-        own = groups.get((screen, heading), {}) if isinstance(node, App) else {}
-        group = own if action in own else groups.setdefault((node, heading if node is screen else ""), {})
+        screens = groups.get((screen, heading), {}) if isinstance(node, App) else {}
+        group = screens if action in screens else groups.setdefault((node, heading if node is screen else ""), {})
         keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
         key = app.get_key_display(binding)
         if key not in keys:
             keys.append(key)
     order = ["", *dict.fromkeys(headings.values())]
-    found_at = sorted(groups, key=lambda one: (_place(one[0]), order.index(one[1])))
+    found_at = sorted(groups, key=lambda pair: (_place(pair[0]), order.index(pair[1])))
     return [
-        (heading or _title(node), [(" ".join(keys), words) for keys, words in groups[node, heading].values()])
+        (heading or _title(node), [(" ".join(keys), does) for keys, does in groups[node, heading].values()])
         for node, heading in found_at
     ]
 
@@ -108,8 +108,8 @@ def _title(node: DOMNode) -> str:
 
 def _group(title: str, entries: Iterable[tuple[str, str]], columns: int) -> Content:
     cells = [
-        Content.assemble((fit(keys, KEY_CELLS - 1).rstrip().rjust(KEY_CELLS - 1), "bold $text-accent"), " ", words)
-        for keys, words in entries
+        Content.assemble((fit(keys, KEY_CELLS - 1).rstrip().rjust(KEY_CELLS - 1), "bold $text-accent"), " ", does)
+        for keys, does in entries
     ]
     lines = -(-len(cells) // columns)
     room = KEY_CELLS + WORDS_CELLS - 1
@@ -136,12 +136,12 @@ class RefusingScreen(CoveredScreenFix[T]):
     def on_key(self, event: events.Key) -> None:
         """Says why the key does nothing; it comes here before any binding is looked up."""
         bindings = self._bindings.key_to_bindings.get(event.key, ())
-        asked = [
-            (name, given)
-            for namespace, name, given in (actions.parse(binding.action) for binding in bindings)
+        calls = [
+            (name, arguments)
+            for namespace, name, arguments in (actions.parse(binding.action) for binding in bindings)
             if not namespace
         ]
-        why = next((why for name, given in asked if (why := self.why_not(name, *given))), "")
+        why = next((why for name, arguments in calls if (why := self.why_not(name, *arguments))), "")
         # A widget in focus, or the program, may use the same key.
         if why and event.key not in self.active_bindings:
             self.notify(why, markup=False)

@@ -61,12 +61,12 @@ class ManualScreen(CoveredScreenFix[None]):
 
     @on(Input.Changed)
     def _list(self) -> None:
-        words = self.query_one(Input).value
-        if words.strip():
-            found = manual.search(words)
+        search = self.query_one(Input).value
+        if search.strip():
+            sections = manual.search(search)
         else:
             # The pages, and of the present one its sections.
-            found = [
+            sections = [
                 section
                 for topic in manual.TOPICS
                 for section in manual.sections(topic)
@@ -76,14 +76,17 @@ class ManualScreen(CoveredScreenFix[None]):
         contents.clear_options()
         contents.add_options(
             [
-                Option(Content(f"  {one.title}" if one.anchor else one.title), id=f"{one.topic}#{one.anchor}")
-                for one in found
+                Option(
+                    Content(f"  {section.title}" if section.anchor else section.title),
+                    id=f"{section.topic}#{section.anchor}",
+                )
+                for section in sections
             ]
         )
-        if not found:
+        if not sections:
             contents.add_option(Option("No page has these words.", disabled=True))
-        here = [index for index, one in enumerate(found) if one.topic == self.topic]
-        contents.highlighted = 0 if words.strip() and found else here[0] if here else None
+        here = [index for index, section in enumerate(sections) if section.topic == self.topic]
+        contents.highlighted = 0 if search.strip() and sections else here[0] if here else None
 
     @on(Input.Submitted)
     def _take_highlighted(self) -> None:

@@ -156,17 +156,17 @@ class MetricsGrid(RefusingScreen[None]):
         pages = self._pages
         every = self._source.names()
         self._groups = grouped(every, self._filter)
-        found = [name for group in self._groups.values() for name in group]
-        values = {name: value for name in found if (value := self._source.constant(name)) is not None}
-        self._constants = values if len(values) < len(found) else {}
+        matching = [name for group in self._groups.values() for name in group]
+        values = {name: value for name in matching if (value := self._source.constant(name)) is not None}
+        self._constants = values if len(values) < len(matching) else {}
         objective = self._objective or suggested(dict.fromkeys(every, 1))
-        varied = [name for name in found if name not in self._constants]
+        varied = [name for name in matching if name not in self._constants]
         names = by_importance(varied, objective.name if objective else "")
         self._show_constants()
         legends = self.query_one("#legends")
         legends.display = self._source.names_curves and bool(names)
-        others = 2 + sum(self.query_one(f"#{one}").display for one in ("filter", "legends", "constants"))
-        pages.show(names, self.size.width, self.size.height - others)
+        other_lines = 2 + sum(self.query_one(f"#{line}").display for line in ("filter", "legends", "constants"))
+        pages.show(names, self.size.width, self.size.height - other_lines)
         self.charts.lay_out()
         for chart in self.charts.panels:
             name = chart.options.metric
@@ -215,14 +215,14 @@ class MetricsGrid(RefusingScreen[None]):
             label = f"{mine or 'metrics'} {len(groups[mine])}"
             parts[1:] = [Content.styled(label, "bold"), Content.styled(plural(len(groups), "group"), MUTED)]
         left = Content("  ").join(parts).truncate(room, ellipsis=True)
-        place = f"{pages.place + 1} of {len(pages.names)}" if self.large else ""
+        position = f"{pages.place + 1} of {len(pages.names)}" if self.large else ""
         if not self.large and pages.count > 1:
-            place = f"page {pages.page + 1} of {pages.count}"
+            position = f"page {pages.page + 1} of {pages.count}"
         chart, options = self.charts.main.drawn, self.charts.main.options
         clipped = ["clipped"] if self.large or options.full_y_range else []
         rows = ["rows"] if self.large else []
         settings = setting_words(chart, options, *rows, "sight", "axis", *clipped, "log", "smoothing")
-        settings = [place, *settings] if place and pages.names else settings
+        settings = [position, *settings] if position and pages.names else settings
         self.query_one("#heading", Static).update(line_of(left, settings, width), layout=False)
         if (legends := self.query_one("#legends", Static)).display:
             dark = self.app.current_theme.dark

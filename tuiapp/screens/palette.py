@@ -51,15 +51,15 @@ class Palette(Picker[None]):
     def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         room = min(WIDTH, self.app.size.width) - FRAME_CELLS
         matcher = Matcher(search, match_style=Style(bold=True, underline=True))
-        found: list[tuple[bool, float, Option]] = []
+        scored: list[tuple[bool, float, Option]] = []
         for index, (name, key, _, _) in enumerate(self._commands):
             score = matcher.match(name) if search else 1.0
             if score > 0:
                 gap = " " * max(1, room - cell_len(name) - cell_len(key))
                 line = Content.assemble(matcher.highlight(name) if search else name, gap, key)
                 begins = name.casefold().startswith(search.casefold())
-                found.append((not begins, -score, Option(line, id=str(index))))
-        options = [option for *_, option in sorted(found, key=lambda one: one[:2])]
+                scored.append((not begins, -score, Option(line, id=str(index))))
+        options = [option for *_, option in sorted(scored, key=lambda row: row[:2])]
         return (options, 0) if options else ([Option("No action has this name.", disabled=True)], None)
 
     @on(OptionList.OptionSelected)
@@ -73,7 +73,9 @@ def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[Syste
     """Yields all that has a key on the screen, the footer's first, and Textual's commands."""
     listed = {"command_palette"}
     # Stable: what the footer does not have keeps its order, the program's own before the screen's.
-    for node, binding in sorted(own_bindings(screen), key=lambda one: (not one[1].show, not isinstance(one[0], App))):
+    for node, binding in sorted(
+        own_bindings(screen), key=lambda pair: (not pair[1].show, not isinstance(pair[0], App))
+    ):
         # Widgets' keys only move a cursor or the focus unless they have a name; two keys may do the same.
         named, action = isinstance(node, App | Screen) or binding.id, binding.action.removeprefix("app.")
         if named and action not in listed:
@@ -95,6 +97,6 @@ def own_bindings(screen: Screen[Any]) -> Iterator[tuple[DOMNode, Binding]]:
 @cache
 def _own_actions(kind: type[DOMNode]) -> frozenset[str]:
     """Returns the actions of the bindings that our own classes declare."""
-    ours = [one for one in kind.__mro__ if one.__module__.startswith("tuiapp.")]
-    declared = [binding for one in ours for binding in Binding.make_bindings(one.__dict__.get("BINDINGS", ()))]
+    ours = [ancestor for ancestor in kind.__mro__ if ancestor.__module__.startswith("tuiapp.")]
+    declared = [binding for owner in ours for binding in Binding.make_bindings(owner.__dict__.get("BINDINGS", ()))]
     return frozenset(binding.action for binding in declared)

@@ -59,8 +59,8 @@ class MetricList(Picker[str | None]):
         self, names: Sequence[str], drawn: str, *, title: str, nothing: str = "", pins: Pins | None = None
     ) -> None:
         """With `pins` F2 pins the metric under the cursor."""
-        words = f"Search {len(names):,} metrics"
-        search = Input(placeholder=words, id="search", max_length=MAX_NAME) if len(names) > MANY else None
+        hint = f"Search {len(names):,} metrics"
+        search = Input(placeholder=hint, id="search", max_length=MAX_NAME) if len(names) > MANY else None
         super().__init__(title, search)
         # In order already: they are searched at each key.
         self._names, self._drawn, self._nothing, self._pins = ordered(names), drawn, nothing, pins
@@ -69,8 +69,8 @@ class MetricList(Picker[str | None]):
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        place = int(event.option_id or 0)
-        self.dismiss(self._names[place] if place >= 0 else NOTHING)
+        index = int(event.option_id or 0)
+        self.dismiss(self._names[index] if index >= 0 else NOTHING)
 
     def on_mount(self) -> None:
         if self._pins:
@@ -90,14 +90,16 @@ class MetricList(Picker[str | None]):
             options.append(Option(Content("no such metric"), disabled=True))
         chosen = str(self._places.get(self._drawn, -1))
         ids = [option.id for option in options]
-        return options, ids.index(chosen) if chosen in ids else next((n for n, one in enumerate(ids) if one), None)
+        return options, ids.index(chosen) if chosen in ids else next(
+            (n for n, option_id in enumerate(ids) if option_id), None
+        )
 
     def _line(self, name: str) -> Content:
-        label, own = metric(name).label, sanitize(name, MAX_NAME)
+        label, full_name = metric(name).label, sanitize(name, MAX_NAME)
         mark = "✓ " if name == self._drawn else "  "
         # Not fainter than the label: unreadable on the cursor's background in some themes.
         pinned = "  · pinned" if self._pins and name in self._pins.pinned else ""
-        return Content(f"{mark}{label}{pinned}" if label == own else f"{mark}{label}  ({own}){pinned}")
+        return Content(f"{mark}{label}{pinned}" if label == full_name else f"{mark}{label}  ({full_name}){pinned}")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Pins where there are charts to pin to."""
@@ -106,9 +108,9 @@ class MetricList(Picker[str | None]):
     def action_pin(self) -> None:
         box = self.query_one(OptionList)
         option = box.highlighted_option
-        if self._pins and option and option.id and (place := int(option.id)) >= 0:
-            self._pins.toggle_pin(self._names[place])
-            box.replace_option_prompt(option.id, self._line(self._names[place]))
+        if self._pins and option and option.id and (index := int(option.id)) >= 0:
+            self._pins.toggle_pin(self._names[index])
+            box.replace_option_prompt(option.id, self._line(self._names[index]))
 
 
 class FieldList(Picker[str | None]):
@@ -129,11 +131,11 @@ class FieldList(Picker[str | None]):
 
     def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         ranked = sorted((rank, index) for index, field in enumerate(FIELDS.values()) if (rank := _rank(field, search)))
-        fields = [[*FIELDS.values()][place] for _, place in ranked]
+        fields = [[*FIELDS.values()][index] for _, index in ranked]
         if not fields:
             return [Option("No field has this name.", disabled=True)], None
-        options = [Option(self._line(one), id=one.key, disabled=self._is_of_no_use(one)) for one in fields]
-        applies = next((index for index, one in enumerate(fields) if one.key not in self._hidden), None)
+        options = [Option(self._line(field), id=field.key, disabled=self._is_of_no_use(field)) for field in fields]
+        applies = next((index for index, field in enumerate(fields) if field.key not in self._hidden), None)
         usable = next((index for index, option in enumerate(options) if not option.disabled), None)
         return options, usable if applies is None else applies
 
@@ -142,10 +144,10 @@ class FieldList(Picker[str | None]):
         return field.key in self._hidden and (field.only is None or field.only[0] in self._hidden)
 
     def _line(self, field: Field) -> Content:
-        words = field.label.ljust(LABEL_CELLS) + field.key
+        text = field.label.ljust(LABEL_CELLS) + field.key
         if field.key in self._hidden and field.only:
-            words += f"  (with {field.only[0]} {' or '.join(field.only[1])})"
-        return Content(words)
+            text += f"  (with {field.only[0]} {' or '.join(field.only[1])})"
+        return Content(text)
 
     @on(OptionList.OptionSelected)
     def _take(self, event: OptionList.OptionSelected) -> None:
@@ -179,9 +181,7 @@ class ProcessList(Picker[ProcessRow | None]):
 
     def found(self, search: str) -> tuple[Sequence[Option], int | None]:
         lines = {pid: describe(row) for pid, row in self._rows.items()}
-        options = [
-            Option(Content(words), id=pid) for pid, words in lines.items() if search.casefold() in words.casefold()
-        ]
+        options = [Option(Content(line), id=pid) for pid, line in lines.items() if search.casefold() in line.casefold()]
         return options[:MOST] or [Option("No process is found by this.", disabled=True)], 0 if options else None
 
     @on(OptionList.OptionSelected)
@@ -233,7 +233,7 @@ class Picked(NamedTuple):
 
     def toggled(self, name: str, automatic: Collection[str]) -> Picked:
         """Returns it with a column added or removed."""
-        added, removed = (tuple(one for one in names if one != name) for names in self)
+        added, removed = (tuple(kept for kept in names if kept != name) for names in self)
         if self.shows(name, automatic):
             return Picked(added, (*removed, name) if name in automatic else removed)
         return Picked(added if name in automatic else (*added, name), removed)
@@ -274,16 +274,16 @@ class ColumnPicker(Picker[Picked | None]):
             mark = "✓" if self._picked == Picked() else " "
             options.append(Option(Content(f"{mark} automatic: what tells the runs apart"), id=AUTOMATIC))
         for group, columns in self._groups.items():
-            found = [column for column in columns if all(word in column[1].lower() for word in words)]
-            if found:
+            matching = [column for column in columns if all(word in column[1].lower() for word in words)]
+            if matching:
                 options.append(Option(Content.styled(group, "$text-primary"), disabled=True))
-                options += [Option(self._line(*one), id=str(self._names.index(one[0]))) for one in found]
+                options += [Option(self._line(*column), id=str(self._names.index(column[0]))) for column in matching]
         if not options:
             return [Option(Content("no such column"), disabled=True)], None
         box = self.query_one(OptionList)
         at = box.highlighted_option.id if box.highlighted_option else None
         ids = [option.id for option in options]
-        return options, ids.index(at) if at and at in ids else next(n for n, one in enumerate(ids) if one)
+        return options, ids.index(at) if at and at in ids else next(n for n, option_id in enumerate(ids) if option_id)
 
     def _line(self, name: str, words: str) -> Content:
         return Content(f"{'✓' if self._picked.shows(name, self._automatic) else ' '} {sanitize(words, MAX_NAME)}")
@@ -314,13 +314,13 @@ def columns_to_pick(infos: Iterable[RunInfo]) -> ByKind:
         keys |= dict.fromkeys([*(key for key in known_values(info) if key not in BY_NAME), *own_values(info)])
         results |= dict.fromkeys(name for name in result_values(info) if name != LOSS)
 
-    def named(kind: str, names: Iterable[str], others: Collection[str]) -> Sequence[tuple[str, str]]:
-        return [(kind + name, kind * (name in others or name in BY_NAME) + name) for name in names]
+    def named(kind: str, names: Iterable[str], ambiguous: Collection[str]) -> Sequence[tuple[str, str]]:
+        return [(kind + name, kind * (name in ambiguous or name in BY_NAME) + name) for name in names]
 
     return {
         "the list's own": [
-            (name, f"{name}  ({one.title})" if one.title != name else name)
-            for name, one in BY_NAME.items()
+            (name, f"{name}  ({column.title})" if column.title != name else name)
+            for name, column in BY_NAME.items()
             if name != STATE
         ],
         "configuration": named(CONFIG, keys, results),

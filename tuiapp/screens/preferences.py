@@ -54,9 +54,9 @@ class Preferences:
 
     def _report(self, problems: Sequence[Problem]) -> None:
         if problems:
-            words = "\n".join(sanitize(str(problem)) for problem in problems)
+            text = "\n".join(sanitize(str(problem)) for problem in problems)
             self._app.notify(
-                f"{words}\nThe file: {sanitize(str(settings_path()))}",
+                f"{text}\nThe file: {sanitize(str(settings_path()))}",
                 title="Some settings are not used",
                 severity="warning",
                 timeout=PROBLEM_S,
@@ -72,17 +72,17 @@ class Preferences:
             RuntimeError,
         ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
-            words = sanitize(f"Cannot write {settings_path()}: {why}.")
-            self._app.notify(words, title="The theme was not saved", severity="warning", markup=False)
+            text = sanitize(f"Cannot write {settings_path()}: {why}.")
+            self._app.notify(text, title="The theme was not saved", severity="warning", markup=False)
 
 
 def bindings() -> Iterator[Bound]:
     """Yields all key bindings of the dashboard."""
-    found: dict[str, list[Binding]] = {}
+    by_name: dict[str, list[Binding]] = {}
     for node in nodes():
         for binding in Binding.make_bindings(node.__dict__.get("BINDINGS", ())):
-            found.setdefault(binding.id or "", []).append(binding)
-    for name, bound in sorted(found.items()):
+            by_name.setdefault(binding.id or "", []).append(binding)
+    for name, bound in sorted(by_name.items()):
         keys = dict.fromkeys(key for binding in bound for key in binding.key.split(","))
         yield Bound(name, ",".join(keys), bound[0].description)
 
@@ -109,8 +109,8 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
     """Checks the table `keys` for unknown bindings and keys. Imports every screen unless it is empty."""
     if not keys:
         return []
-    known = {bound.name for bound in bindings()}
-    unknown = [Problem(f"keys.{name}", f"unknown action.{suggest(name, known)}") for name in keys if name not in known]
+    names = {bound.name for bound in bindings()}
+    unknown = [Problem(f"keys.{name}", f"unknown action.{suggest(name, names)}") for name in keys if name not in names]
     return [*unknown, *(problem for name, key in keys.items() for problem in check_key_names(name, key))]
 
 
@@ -122,11 +122,11 @@ def check_key_names(name: str, keys: str) -> list[Problem]:
 
 def check_theme(theme: str) -> list[Problem]:
     """Checks the name of a theme."""
-    known = BUILTIN_THEMES.keys() - UNREADABLE_THEMES
-    if not theme or theme in known:
+    themes = BUILTIN_THEMES.keys() - UNREADABLE_THEMES
+    if not theme or theme in themes:
         return []
-    names = ", ".join(sorted(known))
-    return [Problem("theme", f"{theme!r} is not allowed; it must be one of {names}.{suggest(theme, known)}")]
+    names = ", ".join(sorted(themes))
+    return [Problem("theme", f"{theme!r} is not allowed; it must be one of {names}.{suggest(theme, themes)}")]
 
 
 MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")

@@ -99,8 +99,8 @@ class SavePreset(Form[PresetName | None]):
 def can_be_loaded(app: App[Any], preset: Preset) -> bool:
     """Whether a preset can be used; notifies the reason if not."""
     if preset.error is not None:
-        words = "\n".join(sanitize_lines(str(preset.error)))
-        app.notify(words, title="This preset cannot be used", severity="error", timeout=15, markup=False)
+        reason = "\n".join(sanitize_lines(str(preset.error)))
+        app.notify(reason, title="This preset cannot be used", severity="error", timeout=15, markup=False)
     return preset.error is None
 
 

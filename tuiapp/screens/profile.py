@@ -71,9 +71,9 @@ class ProfileScreen(CoveredScreenFix[None]):
             self._show()
 
     def _show(self) -> None:
-        found = latest(self._state().profiles)
-        told = lines(found, self.size.width - 6, self._rank) if found else ()
-        content = Content("\n".join((self._standing(bool(found)), "", *told)).strip())
+        profiles = latest(self._state().profiles)
+        table = lines(profiles, self.size.width - 6, self._rank) if profiles else ()
+        content = Content("\n".join((self._standing(bool(profiles)), "", *table)).strip())
         dark = self.app.current_theme.dark
         for index, glyph in enumerate(GLYPHS.values()):
             for run in re.finditer(rf"{re.escape(glyph)}+", content.plain):
@@ -91,7 +91,7 @@ class ProfileScreen(CoveredScreenFix[None]):
         for alert in state.alerts:
             if alert.kind == "profile" and (alert.step or 0) > self._asked_at:
                 failure = f"Rank {alert.rank}: {alert.text}. "
-        if failure or any(one.step > self._asked_at for one in state.profiles.values()):
+        if failure or any(record.step > self._asked_at for record in state.profiles.values()):
             return failure + ready
         done = state.step - self._asked_at
         if done > STEPS:
@@ -107,7 +107,7 @@ class ProfileScreen(CoveredScreenFix[None]):
             self._show()
 
     def action_next_rank(self) -> None:
-        ranks = [one.rank for one in latest(self._state().profiles)]
+        ranks = [record.rank for record in latest(self._state().profiles)]
         if len(ranks) > 1:
             self._rank = ranks[(ranks.index(self._rank) + 1) % len(ranks)] if self._rank in ranks else ranks[1]
             self._show()

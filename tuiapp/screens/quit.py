@@ -30,9 +30,9 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
 
     `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
     """
-    known = _question([run.run_id for run in going_on]) if going_on else None
-    asked = await soon(in_thread(_ask, runs))
-    question = asked.result() if asked.done() else known
+    until_answered = _question([run.run_id for run in going_on]) if going_on else None
+    looked = await soon(in_thread(_ask, runs))
+    question = looked.result() if looked.done() else until_answered
     if question is None:
         return "quit"
     if isinstance(app.screen, ModalScreen):

@@ -56,15 +56,15 @@ class ResumeDialog(Form[Wanted | None]):
         super().__init__(title, "Start again" if scripts else "Resume")
         self._runs, self._machine, self._refused = runs, machine, refused
         self._own = [to_texts(run.config) for run in runs]
-        first, *others = self._own
-        self._differ = [key for key in first if any(other[key] != first[key] for other in others)]
+        first, *further = self._own
+        self._differ = [key for key in first if any(other[key] != first[key] for other in further)]
         self._texts = {key: "" if key in self._differ else first[key] for key in first if self._has_field(key)}
         self._agreed = dict(self._texts)
         self._drafts = self._examined()
         if not any(map(_has_more, runs, self._drafts)):
             longer = dict[str, int]()
-            for one in runs:
-                key, twice = doubled(one.config, one.step or 0)
+            for run in runs:
+                key, twice = doubled(run.config, run.step or 0)
                 longer[key] = max(twice, longer.get(key, 0))
             self._texts.update({key: str(value) for key, value in longer.items()})
             self._drafts = self._examined()
@@ -78,10 +78,10 @@ class ResumeDialog(Form[Wanted | None]):
 
     def _examined(self) -> list[Draft]:
         """Returns what each run's configuration would be."""
-        given = {key: text for key, text in self._texts.items() if text != self._agreed.get(key)}
+        changed = {key: text for key, text in self._texts.items() if text != self._agreed.get(key)}
         return [
-            examine({**own, **given}, run.config, self._machine, resumes=True)
-            for run, own in zip(self._runs, self._own, strict=True)
+            examine({**texts, **changed}, run.config, self._machine, resumes=True)
+            for run, texts in zip(self._runs, self._own, strict=True)
         ]
 
     def fields(self) -> ComposeResult:
@@ -132,9 +132,9 @@ class ResumeDialog(Form[Wanted | None]):
     def _who(self) -> Iterator[str]:
         """Yields which of several runs go on and from where, and which do not and why."""
         comes, refused = dict[str, list[str]](), dict[str, list[str]]()
-        for one, draft, fault in zip(self._runs, self._drafts, self._faults(), strict=True):
-            found, words = (refused, fault) if fault else (comes, join_words(_what_comes(one, draft)))
-            found.setdefault(words, []).append(one.name)
+        for run, draft, fault in zip(self._runs, self._drafts, self._faults(), strict=True):
+            found, words = (refused, fault) if fault else (comes, join_words(_what_comes(run, draft)))
+            found.setdefault(words, []).append(run.name)
         for name, why in self._refused:
             refused.setdefault(why, []).append(name)
         for sign, found in (("✗", refused), ("✓", comes)):
@@ -150,45 +150,45 @@ class ResumeDialog(Form[Wanted | None]):
         if self._is_of_several:
             going = sum(not fault for fault in self._faults())
             return f"{going} of {plural(len(self._runs) + len(self._refused), 'run')} go on at once.", ""
-        words = join_words(_what_comes(self._runs[0], self._drafts[0]))
-        return (words if self._runs[0].step is None else f"It goes on {words}"), ""
+        what_comes = join_words(_what_comes(self._runs[0], self._drafts[0]))
+        return (what_comes if self._runs[0].step is None else f"It goes on {what_comes}"), ""
 
     def result(self) -> Wanted:
-        found = zip(self._runs, self._drafts, self._faults(), strict=True)
-        return [(one, draft.config) for one, draft, fault in found if not fault]
+        checked = zip(self._runs, self._drafts, self._faults(), strict=True)
+        return [(run, draft.config) for run, draft, fault in checked if not fault]
 
 
-def _has_more(one: Resumable, draft: Draft) -> bool:
+def _has_more(run: Resumable, draft: Draft) -> bool:
     total = draft.total_steps
-    return one.step is None or total is None or has_more(one.step, total, one.status)
+    return run.step is None or total is None or has_more(run.step, total, run.status)
 
 
-def _fault(one: Resumable, draft: Draft) -> str:
+def _fault(run: Resumable, draft: Draft) -> str:
     """Says why a run cannot go on so; "" if it can."""
     if draft.axes:
         return f"{draft.axes[0].key}: one run takes one value."
     if draft.problems:
         key, problem = next(iter(draft.problems.items()))
         return f"{key}: {problem}" if key else problem
-    if one.step is None:
-        complete = one.status == "completed" and not changed_keys(draft.config, one.config)
+    if run.step is None:
+        complete = run.status == "completed" and not changed_keys(draft.config, run.config)
         return sentence(SCRIPT_COMPLETED) if complete else ""
-    if _has_more(one, draft):
+    if _has_more(run, draft):
         return ""
-    key, _ = doubled(draft.config, one.step)
-    return f"{sentence(all_made(draft.total_steps or one.step))} Enter more {_label(key)}."
+    key, _ = doubled(draft.config, run.step)
+    return f"{sentence(all_made(draft.total_steps or run.step))} Enter more {_label(key)}."
 
 
-def _what_comes(one: Resumable, draft: Draft) -> list[str]:
-    if one.step is None:
+def _what_comes(run: Resumable, draft: Draft) -> list[str]:
+    if run.step is None:
         return ["The script starts in the same run with TUIAPP_RESUME=1, and loads what it has saved."]
     total, config = draft.total_steps, draft.config
-    words = [f"from step {one.step:,}" + (f" to {total:,}" if total else "")]
-    if one.done > one.step:
-        words.append(f"the steps up to {one.done:,} are repeated")
-    if config.schedule != "constant" and changed_keys(config, one.config).keys() & {*LENGTHS}:
-        words.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
-    return words
+    parts = [f"from step {run.step:,}" + (f" to {total:,}" if total else "")]
+    if run.done > run.step:
+        parts.append(f"the steps up to {run.done:,} are repeated")
+    if config.schedule != "constant" and changed_keys(config, run.config).keys() & {*LENGTHS}:
+        parts.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
+    return parts
 
 
 def _label(key: str) -> str:

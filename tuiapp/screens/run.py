@@ -403,8 +403,8 @@ class RunScreen(RefusingScreen[None]):
         if not self.state.ranks:
             self.notify("No rank has reported yet.")
         ranks = [None, *sorted(self.state.ranks)]
-        place = ranks.index(rank) if rank in ranks else 0
-        self.choose_rank(ranks[(place + 1) % len(ranks)])
+        index = ranks.index(rank) if rank in ranks else 0
+        self.choose_rank(ranks[(index + 1) % len(ranks)])
 
     def choose_rank(self, rank: int | None) -> None:
         self.query_one(LogView).rank = self.query_one(RankTable).chosen = rank
@@ -487,8 +487,8 @@ class RunScreen(RefusingScreen[None]):
     @work(exclusive=True, group="control")
     async def action_stop(self) -> None:
         again = self.state.stop_requested is not None or self._asked_to_stop
-        asked = [stop.Stoppable.of_state(self.run, self.state)]
-        if await ask_stop(self.app, asked, lambda _: self.state.is_live, again=again):
+        stoppable = [stop.Stoppable.of_state(self.run, self.state)]
+        if await ask_stop(self.app, stoppable, lambda _: self.state.is_live, again=again):
             self._asked_to_stop = True
 
     @work(exclusive=True, group="control")
@@ -515,9 +515,9 @@ class RunScreen(RefusingScreen[None]):
     @work(exclusive=True, group="control")
     async def action_resume(self) -> None:
         state, title = self.state, join_words([self.state.name, sanitize(self.run.run_id)])
-        one = partial(resumable, self.run, title, state.status, state.resume_step, state.step, script=state.is_script)
+        find = partial(resumable, self.run, title, state.status, state.resume_step, state.step, script=state.is_script)
         try:
-            await ask_resume(self.app, lambda: ([one()], []), self._resumer, self._begin_to_resume)
+            await ask_resume(self.app, lambda: ([find()], []), self._resumer, self._begin_to_resume)
         finally:
             self._resuming = False
             self.refresh_bindings()

@@ -112,9 +112,9 @@ class RunReader:
         self._about.poll_now()
 
     def _take_about(self) -> None:
-        found, state = self._about.found, self.state
-        if found is not None and (state.about, state.newer, state.planned) != found:
-            state.about, state.newer, state.planned = found
+        metadata, state = self._about.found, self.state
+        if metadata is not None and (state.about, state.newer, state.planned) != metadata:
+            state.about, state.newer, state.planned = metadata
             self._held |= {"run", "alerts"}
 
     def _check_lost(self) -> None:

@@ -267,8 +267,8 @@ class RunsScreen(RefusingScreen[None]):
         chosen = self._chosen_objective
         self._objectives = Objectives.of_runs(self._shown, chosen.name, rises=chosen.rises)
         best = best_column(self._objectives)
-        asked = {self._chosen_sort[0], *self._picked.added, *compared_names(text)}
-        if not self._lister.measures and DISK in asked:
+        needed = {self._chosen_sort[0], *self._picked.added, *compared_names(text)}
+        if not self._lister.measures and DISK in needed:
             self._lister.measures = True
             self._lister.poll_now()
         if anew or not self._sorted:
@@ -297,16 +297,16 @@ class RunsScreen(RefusingScreen[None]):
             baseline=baseline.directory if baseline else None,
         )
         table.display = not instead
-        place = self.query_one("#instead", Static)
-        place.display = bool(instead)
-        place.set_class(bool(listing and listing.problem), "-wrong")
-        place.update(instead, layout=False)
+        placeholder = self.query_one("#instead", Static)
+        placeholder.display = bool(instead)
+        placeholder.set_class(bool(listing and listing.problem), "-wrong")
+        placeholder.update(instead, layout=False)
         sort = f"sorted by {self._by.title}{', reversed' if self._reverse else ''}"
         star = f"★ {objectives_words(self._objectives, self._shown)}" if "★" in found.values() else ""
         pinned = f"= baseline {brief(baseline)}" if baseline else ""
         notes = join_words([*both_kinds(compared_names(text), infos), star, pinned])
-        words = _heading(listing, self._shown, len(self._marked), notes, sort)
-        self.query_one("#heading", Static).update(words, layout=False)
+        heading = _heading(listing, self._shown, len(self._marked), notes, sort)
+        self.query_one("#heading", Static).update(heading, layout=False)
         self._show_current()
 
     def _sort(self, best: Column[RunInfo] | None) -> tuple[Column[RunInfo], bool]:
@@ -314,11 +314,11 @@ class RunsScreen(RefusingScreen[None]):
         by, reverse = self._chosen_sort
         if by:
             return column_of(by), reverse
-        known = any(
+        is_known = any(
             objective.best(info for info in self._shown if self._objectives.of(info) == objective)
             for objective in self._objectives.distinct
         )
-        return best if best and known else column_of(NEWEST), reverse
+        return best if best and is_known else column_of(NEWEST), reverse
 
     def _arranged(self, infos: list[RunInfo]) -> list[Row]:
         """Returns runs in their order, in groups if these are folded."""
@@ -345,8 +345,8 @@ class RunsScreen(RefusingScreen[None]):
             added, removed = (*added, *({"name"} - {*removed})), (*removed, *({CONFIG + GROUP} - {*added}))
         told_apart = self._shown if baseline is None or baseline in self._shown else [*self._shown, baseline]
         # An accuracy is what they are best by, too.
-        others = [best] if best and best.title != self._by.title else []
-        return columns_of(told_apart, added, removed, first=[self._by, *others])
+        further = [best] if best and best.title != self._by.title else []
+        return columns_of(told_apart, added, removed, first=[self._by, *further])
 
     @on(RunTable.CursorMoved)
     def _show_current(self) -> None:
@@ -422,10 +422,10 @@ class RunsScreen(RefusingScreen[None]):
         if (row := self.query_one(RunTable).row) is None:
             return
         runs = [info.directory for info in row.infos]
-        if not (more := [run for run in runs if run not in self._marked]):
+        if not (unmarked := [run for run in runs if run not in self._marked]):
             self._marked = [run for run in self._marked if run not in runs]
         else:
-            self._marked += more
+            self._marked += unmarked
         self._show()
 
     def mark_alone(self, run: RunDir) -> None:
@@ -469,8 +469,8 @@ class RunsScreen(RefusingScreen[None]):
             self.notify("None of these runs is live.", severity="warning")
             return
         is_live = lambda run: run.liveness() is not Liveness.NOBODY  # noqa: E731
-        others = len(chosen) - len(asked)
-        self._stopping |= {*await ask_stop(self.app, asked, is_live, again=again, others=others)}
+        left_alone = len(chosen) - len(asked)
+        self._stopping |= {*await ask_stop(self.app, asked, is_live, again=again, others=left_alone)}
 
     def action_hold(self) -> None:
         """Holds what waits in the queue; releases it if all of it is held."""
@@ -549,8 +549,8 @@ class RunsScreen(RefusingScreen[None]):
     async def action_about(self) -> None:
         """Asks what the marked runs, or else what is under the cursor, are called; of several their group and tags."""
         chosen = self._chosen
-        own = chosen[0].facts.name if len(chosen) == 1 else ""
-        if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=own):
+        script_name = chosen[0].facts.name if len(chosen) == 1 else ""
+        if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=script_name):
             self._lister.poll_now()
 
     @work(group="about")
@@ -603,28 +603,30 @@ class RunsScreen(RefusingScreen[None]):
         # What is not marked has no place of its own.
         places = (self._places if self._marked else Places()).of(runs, together)
         infos = {info.directory: info for info in (self._listing.infos if self._listing else ())}
-        found = [infos[run] for run in runs if run in infos and (infos[run].is_readable or not self._marked)]
+        charted_infos = [infos[run] for run in runs if run in infos and (infos[run].is_readable or not self._marked)]
         groups = {places[part[0]]: row_name(group) for part, group in together.items() if part[0] in places}
-        unlike = [BAND] if BAND in places.values() and not are_alike(found) else []
-        groups |= {place: f"{plural(len(found), 'run')}, a line each" for place in unlike}
-        objective = self._objectives.of(found[0]) if found else None
+        unlike = [BAND] if BAND in places.values() and not are_alike(charted_infos) else []
+        groups |= {place: f"{plural(len(charted_infos), 'run')}, a line each" for place in unlike}
+        objective = self._objectives.of(charted_infos[0]) if charted_infos else None
         name = objective.name if objective else ""
-        charted = Charted(found, places, groups, unlike, name, left_out, is_open=any(row.is_open for row in table.rows))
+        charted = Charted(
+            charted_infos, places, groups, unlike, name, left_out, is_open=any(row.is_open for row in table.rows)
+        )
         workspace.chart(charted, at_once=bool(self._marked))
         has_letters = bool(self._marked) or (workspace.shows_charts and len({*places.values()}) > 1)
         table.mark(places if has_letters else {}, chosen=bool(self._marked))
 
     def _together(self, runs: Sequence[RunDir]) -> dict[tuple[RunDir, ...], RunGroup]:
         """Returns those of these runs that have a curve together: of a folded group that differ in their seed alone."""
-        chosen, found = set(runs), dict[tuple[RunDir, ...], RunGroup]()
+        chosen, together = set(runs), dict[tuple[RunDir, ...], RunGroup]()
         folded = [row.group for row in self._listed if row.group and not row.is_open] if len(chosen) > 1 else []
         for group in [one for each in folded for one in alike(each)]:
-            own = [info for info in group.infos if info.directory in chosen]
-            if len(own) > 1:
+            members = [info for info in group.infos if info.directory in chosen]
+            if len(members) > 1:
                 # The same one is the first, however the list is sorted.
-                by_id = sorted((info.directory for info in own), key=lambda run: run.run_id)
-                found[tuple(by_id)] = replace(group, rows=tuple(own))
-        return found
+                by_id = sorted((info.directory for info in members), key=lambda run: run.run_id)
+                together[tuple(by_id)] = replace(group, rows=tuple(members))
+        return together
 
     async def action_charts(self) -> None:
         if not self._shown:
@@ -660,7 +662,7 @@ class RunsScreen(RefusingScreen[None]):
     async def action_columns(self) -> None:
         """Asks which columns to add to those that tell the listed runs apart, and which to remove."""
         infos = self._listing.infos if self._listing else []
-        automatic = [one.name for one in columns_of(self._shown)]
+        automatic = [column.name for column in columns_of(self._shown)]
         dialog = ColumnPicker(columns_to_pick(infos), automatic, self._picked)
         if (picked := await self.app.push_screen_wait(dialog)) is not None:
             self._picked = picked
@@ -714,14 +716,14 @@ class RunsScreen(RefusingScreen[None]):
 def _instead_of_table(listing: Listing | None, shown: int, runs_dir: Path) -> Content:
     """Returns the text shown in place of an empty table; empty if the table has rows."""
     if listing is None:
-        words = f"Looking for runs in {runs_dir} …"
+        text = f"Looking for runs in {runs_dir} …"
     elif listing.problem:
-        words = f"✗ {listing.problem}"
+        text = f"✗ {listing.problem}"
     elif not listing.infos:
-        words = "No runs yet.\nEscape opens the form; Ctrl+R there launches the first run."
+        text = "No runs yet.\nEscape opens the form; Ctrl+R there launches the first run."
     else:
-        words = "" if shown else "No run matches all these words. Escape shows all."
-    return Content("\n".join(sanitize_lines(words)))
+        text = "" if shown else "No run matches all these words. Escape shows all."
+    return Content("\n".join(sanitize_lines(text)))
 
 
 def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: str, sort: str) -> Content:

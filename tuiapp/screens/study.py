@@ -144,19 +144,19 @@ class StudyScreen(CoveredScreenFix[None]):
         """Draws the objective against as many keys as there is room for."""
         if (state := self._state) is None or not self.is_mounted:
             return
-        place = self.query_one("#slices", Horizontal)
+        slices = self.query_one("#slices", Horizontal)
         keys = state.drawn_keys
         count = min(len(keys), max(1, self.size.width // SLICE_CELLS))
         shown = [keys[(self._first + number) % len(keys)] for number in range(count)]
-        drawn = place.query(Static)
+        drawn = slices.query(Static)
         if len(drawn) != count:
             await drawn.remove()
-            await place.mount_all(Static(classes="slice") for _ in shown)
+            await slices.mount_all(Static(classes="slice") for _ in shown)
         width = (self.size.width - 2) // max(1, count) - 3
         height = self.size.height
         left_over = height - len(self.query_one(RunTable).rows) - FRAME_ROWS
         rows = max(height // SLICE_SHARE + 1, left_over)
-        for key, panel in zip(shown, place.query(Static), strict=True):
+        for key, panel in zip(shown, slices.query(Static), strict=True):
             panel.update(Content("\n".join(draw_slice(state, key, width, rows, self._importance.get(key)))))
 
     @on(RunTable.GroupTurned)

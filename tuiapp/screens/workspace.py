@@ -202,7 +202,7 @@ class RunsCharts(Container):
         yield Static(id="legends", markup=False)
         yield self.grid
 
-    def _new(self, place: int) -> GridChart:
+    def _new(self, number: int) -> GridChart:
         chart = GridChart(self._source)
         chart.can_focus, chart.is_fixed = True, False
         for name in ("drawn", "cursor", "has_focus"):
@@ -261,9 +261,9 @@ class RunsCharts(Container):
     def _layout(self, names: Sequence[str], size: Size) -> Layout:
         """Returns the user's metrics at their places, and between them what is of interest."""
         columns, rows = grid_size(min(MOST, len(names)), size.width, size.height)
-        wanted = [self._of_user.get(place) for place in range(min(MOST, columns * rows))]
-        rest = (name for name in self._of_interest(names) if name not in wanted)
-        return Layout([name if name in names else next(rest, None) for name in wanted], columns, rows)
+        wanted = [self._of_user.get(number) for number in range(min(MOST, columns * rows))]
+        remaining = (name for name in self._of_interest(names) if name not in wanted)
+        return Layout([name if name in names else next(remaining, None) for name in wanted], columns, rows)
 
     def _of_interest(self, names: Sequence[str]) -> Iterator[str]:
         """Yields the metrics, the objective first."""
@@ -275,12 +275,12 @@ class RunsCharts(Container):
     def _take(self, event: ChartGrid.MetricChosen) -> None:
         """Shows a metric that the user chose."""
         self._of_user[event.place] = event.name
-        self.grid.memory.keep(beside=tuple(self._of_user.get(place, "") for place in range(1, MOST)))
+        self.grid.memory.keep(beside=tuple(self._of_user.get(number, "") for number in range(1, MOST)))
         self.grid.lay_out()
 
     def _show_legend(self) -> None:
         """Says whose curves these are or, with a cursor, their values there; and how they are drawn."""
-        panel = next((one for one in self.grid.panels if one.cursor is not None), self.grid.active)
+        panel = next((chart for chart in self.grid.panels if chart.cursor is not None), self.grid.active)
         chart, options, width = panel.drawn, panel.options, self.size.width - 2
         shares = [run.progress for run in self._feed.runs if run.progress is not None]
         settings = [

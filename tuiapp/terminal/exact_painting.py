@@ -72,7 +72,7 @@ class ExactCompositor(Compositor):
     def _places(self) -> set[tuple[Widget, Region]]:
         """What is seen of each widget, by the newest of the two maps."""
         newest = self._full_map if self._visible_map is None else self._visible_map
-        return {(widget, place.region.intersection(place.clip)) for widget, place in newest.items()}
+        return {(widget, geometry.region.intersection(geometry.clip)) for widget, geometry in newest.items()}
 
     def _mark(self, places: set[tuple[Widget, Region]]) -> None:
         self._dirty_regions.update(region for _, region in places if region)
