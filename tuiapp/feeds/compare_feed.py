@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuiapp.library.in_thread import PollingThread
-from tuiapp.trainers.contract.events import AnyEvent, Facts
+from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
 from tuiapp.trainers.state.follow import Batch, follow
@@ -30,17 +30,12 @@ class Compared:
     progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
     batches: Iterator[Batch] | None = None  # None until it is begun
 
-    def note(self, events: Iterable[AnyEvent]) -> None:
-        for event in events:
-            if isinstance(event, Facts):
-                self.facts = self.facts.followed_by(event)
-
 
 class CompareFeed(PollingThread):
-    """Reads runs that may be others later; those that stay are not read anew."""
+    """Reads the curves of runs; which ones may change, and those that stay are not read anew."""
 
     def __init__(self, runs: Sequence[RunInfo] = (), *, listed: bool = False) -> None:
-        """`listed`: a list knows what else there is of the runs, and says it with `show`."""
+        """With `listed` a list knows what else there is of the runs, and says it with `show`."""
         super().__init__("compare-feed")
         self._listed = listed
         self.runs: Sequence[Compared] = [Compared(info, index) for index, info in enumerate(runs)]
@@ -88,7 +83,9 @@ class CompareFeed(PollingThread):
         events, progress = (batch.events, batch.share) if batch else ([], None)
         with self.lock:
             run.curves.fold(events)
-            run.note(events)
+            for event in events:
+                if isinstance(event, Facts):
+                    run.facts = run.facts.followed_by(event)
         changed = bool(events) or progress != run.progress
         info = None
         if not self._listed and progress is None and (changed or run.info.is_live):

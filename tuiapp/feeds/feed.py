@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -120,7 +120,9 @@ class JournalFeed(PollingThread):
             self._share = batch.share
             self._taken &= batch.share is None
             if batch.events:
-                self._note_ends(batch.events)
+                for event in batch.events:
+                    if isinstance(event, RunEnded | RunStarted | Queued):
+                        self._ended = isinstance(event, RunEnded)
                 self._dead = False
                 # What is written meanwhile is read together: many small reads cost more.
                 yield self._poll_s if kept_up and batch.left <= CHUNK_BYTES else 0.0
@@ -144,11 +146,6 @@ class JournalFeed(PollingThread):
             if place != self._place:
                 self._waiting.append(Queued(job="", reason=place))
             self._place = place
-
-    def _note_ends(self, events: Iterable[AnyEvent]) -> None:
-        for event in events:
-            if isinstance(event, RunEnded | RunStarted | Queued):
-                self._ended = isinstance(event, RunEnded)
 
 
 class RunMetadata(NamedTuple):

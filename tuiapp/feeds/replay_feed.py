@@ -19,10 +19,6 @@ READ_AHEAD = 512  # queued events
 KNOWN_S = 0.02  # longest wait at a time for when the run began and ended
 
 
-def _whole_journal(run: RunDir) -> JournalFeed:
-    return JournalFeed(run, whole=True)
-
-
 class ReplayFeed:
     """Returns a journal's events when they are due, on a clock that can be paused, sped up and moved.
 
@@ -39,10 +35,10 @@ class ReplayFeed:
         speed: float = 1.0,
         *,
         clock: Callable[[], float] = time.monotonic,
-        source: Callable[[RunDir], Feed] = _whole_journal,
+        source: Callable[[RunDir], Feed] = lambda run: JournalFeed(run, whole=True),
     ) -> None:
         self._run, self._clock, self._make = run, clock, source
-        self._speed = min(SPEEDS[-1], max(SPEEDS[0], speed))
+        self.speed = min(SPEEDS[-1], max(SPEEDS[0], speed))
         self._source = source(run)
         self._waiting: deque[Event] = deque()
         self._started = False
@@ -56,10 +52,6 @@ class ReplayFeed:
         self.generation = 0  # how often the journal was restarted
 
     @property
-    def speed(self) -> float:
-        return self._speed
-
-    @property
     def paused(self) -> bool:
         return self._paused
 
@@ -68,7 +60,7 @@ class ReplayFeed:
         """Time of the run that is shown, in seconds since the epoch; at most that of the journal's last event."""
         if self._beginning is None:
             return 0.0
-        passed = 0.0 if self._paused else (self._clock() - self._anchor) * self._speed
+        passed = 0.0 if self._paused else (self._clock() - self._anchor) * self.speed
         return min(self._now + passed, max(self._end, self._now))
 
     @property
@@ -138,8 +130,8 @@ class ReplayFeed:
     def change_speed(self, by: int) -> None:
         """Changes the speed by that many places in `SPEEDS`; negative for slower."""
         self._move(self.now)
-        nearest = min(range(len(SPEEDS)), key=lambda index: abs(SPEEDS[index] - self._speed))
-        self._speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
+        nearest = min(range(len(SPEEDS)), key=lambda index: abs(SPEEDS[index] - self.speed))
+        self.speed = SPEEDS[min(len(SPEEDS) - 1, max(0, nearest + by))]
 
     def seek(self, seconds: float) -> None:
         if self._beginning is None:

@@ -98,7 +98,9 @@ class CompareTable(VerticalScroll):
         `reading` has the fraction read of each (None once complete), `hidden` the hidden indices.
         """
         states = [
-            _state(row) if share is None else f"reading {format_percent(share)}"
+            f"reading {format_percent(share)}"
+            if share is not None
+            else (state(row) if isinstance(row, RunInfo) else state_counts(row.infos))
             for row, share in zip(rows, reading, strict=True)
         ]
         keys, here = differing(rows), [read_out] if read_out else []
@@ -219,10 +221,6 @@ def _cut(value: str, width: int) -> str:
 def _side(column: Line, text: str, width: int) -> str:
     """Numbers are at the right, but for the ids of runs."""
     return text.rjust(width) if column.is_number and column.name != RUN else text.ljust(width)
-
-
-def _state(row: Row) -> str:
-    return state(row) if isinstance(row, RunInfo) else state_counts(row.infos)
 
 
 TICK_S = 0.25

@@ -455,7 +455,13 @@ class ConfigureScreen(ResizeLoopFix[None]):
         return cost_words(expected, at_most=bool(draft.search))
 
     def _show_header(self) -> None:
-        count = self._in_use()
+        count = 0
+        if self._draft.placed is not None and self._settings is not None and self._held:
+            # It was imported where the runs were found.
+            from tuiapp.trainers.experiments.holders import conflicting_runs
+
+            # The live runs that have the devices which a launch would take, as far as is known.
+            count = len(conflicting_runs(self._draft.placed, self._held, self._settings))
         used = f"! {plural(count, 'live run')} {'uses' if count == 1 else 'use'} these devices" if count else ""
         text = Content.assemble(
             ("tuiapp", "bold $text-primary"),
@@ -467,15 +473,6 @@ class ConfigureScreen(ResizeLoopFix[None]):
         header = self.query_one("#machine", Static)
         if header.content != text:
             header.update(text)
-
-    def _in_use(self) -> int:
-        """How many live runs have the devices that a launch would take, as far as is known."""
-        if self._draft.placed is None or self._settings is None or not self._held:
-            return 0
-        # It was imported where the runs were found.
-        from tuiapp.trainers.experiments.holders import conflicting_runs
-
-        return len(conflicting_runs(self._draft.placed, self._held, self._settings))
 
     def look_for_runs(self) -> None:
         """Finds out anew which live runs have which devices."""

@@ -80,8 +80,8 @@ def _grouped(app: App[Any], screen: Screen[Any], *, hidden: bool) -> list[tuple[
         action = binding.action.removeprefix("app.")
         # The screen's names for the program's footer keys replace the program's.
         heading = headings.get(action.partition("(")[0], "") if node in (screen, app) else ""
-        screens = groups.get((screen, heading), {}) if isinstance(node, App) else {}
-        group = screens if action in screens else groups.setdefault((node, heading if node is screen else ""), {})
+        replacing = groups.get((screen, heading), {}) if isinstance(node, App) else {}
+        group = replacing if action in replacing else groups.setdefault((node, heading if node is screen else ""), {})
         keys, _ = group.setdefault(action, ([], binding.tooltip or binding.description))
         key = app.get_key_display(binding)
         if key not in keys:

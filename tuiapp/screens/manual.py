@@ -75,13 +75,8 @@ class ManualScreen(CoveredScreenFix[None]):
         contents = self.query_one(OptionList)
         contents.clear_options()
         contents.add_options(
-            [
-                Option(
-                    Content(f"  {section.title}" if section.anchor else section.title),
-                    id=f"{section.topic}#{section.anchor}",
-                )
-                for section in sections
-            ]
+            Option(Content("  " * bool(section.anchor) + section.title), id=f"{section.topic}#{section.anchor}")
+            for section in sections
         )
         if not sections:
             contents.add_option(Option("No page has these words.", disabled=True))

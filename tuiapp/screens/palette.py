@@ -73,9 +73,8 @@ def system_commands(app: App[Any], screen: Screen[Any], textuals: Iterable[Syste
     """Yields all that has a key on the screen, the footer's first, and Textual's commands."""
     listed = {"command_palette"}
     # Stable: what the footer does not have keeps its order, the program's own before the screen's.
-    for node, binding in sorted(
-        own_bindings(screen), key=lambda pair: (not pair[1].show, not isinstance(pair[0], App))
-    ):
+    bound = sorted(own_bindings(screen), key=lambda pair: (not pair[1].show, not isinstance(pair[0], App)))
+    for node, binding in bound:
         # Widgets' keys only move a cursor or the focus unless they have a name; two keys may do the same.
         named, action = isinstance(node, App | Screen) or binding.id, binding.action.removeprefix("app.")
         if named and action not in listed:

@@ -90,9 +90,8 @@ class MetricList(Picker[str | None]):
             options.append(Option(Content("no such metric"), disabled=True))
         chosen = str(self._places.get(self._drawn, -1))
         ids = [option.id for option in options]
-        return options, ids.index(chosen) if chosen in ids else next(
-            (n for n, option_id in enumerate(ids) if option_id), None
-        )
+        selectable = (index for index, option in enumerate(options) if option.id)
+        return options, ids.index(chosen) if chosen in ids else next(selectable, None)
 
     def _line(self, name: str) -> Content:
         label, full_name = metric(name).label, sanitize(name, MAX_NAME)

@@ -1,4 +1,4 @@
-"""Dialogs that save, rename, duplicate and delete the user's presets."""
+"""Dialogs of the form: presets are saved, renamed, duplicated and deleted, and a backend's environment is made."""
 
 from __future__ import annotations
 
@@ -111,12 +111,17 @@ async def confirm_save(app: App[Any], config: RunConfig, loaded: Preset | None) 
     suggested = loaded.name if loaded and loaded.name in existing else ""
     while True:
         described = loaded.description if loaded and suggested == loaded.name else ""
-        question = SavePreset(suggested=suggested, existing=existing, description=described)
-        wanted = await app.push_screen_wait(question)
+        dialog = SavePreset(suggested=suggested, existing=existing, description=described)
+        wanted = await app.push_screen_wait(dialog)
         if wanted is None:
             return None
         overwrite = wanted.name in existing
-        if not overwrite or await app.push_screen_wait(_overwrite_question(wanted.name)) == "overwrite":
+        question = Choice(
+            f"Overwrite {wanted.name}?",
+            "The form's values replace those of the preset; comments in its file stay.",
+            [("cancel", "Cancel", "default"), ("overwrite", "Overwrite", "warning")],
+        )
+        if not overwrite or await app.push_screen_wait(question) == "overwrite":
             break
         suggested = wanted.name
     try:
@@ -184,14 +189,6 @@ async def _delete(app: App[Any], preset: Preset) -> bool:
 
 def _names() -> set[str]:
     return {preset.name for preset in list_presets() if not preset.builtin}
-
-
-def _overwrite_question(name: str) -> Choice:
-    return Choice(
-        f"Overwrite {name}?",
-        "The form's values replace those of the preset; comments in its file stay.",
-        [("cancel", "Cancel", "default"), ("overwrite", "Overwrite", "warning")],
-    )
 
 
 class EnvironmentDialog(Dialog[bool]):

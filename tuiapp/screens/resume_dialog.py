@@ -58,7 +58,8 @@ class ResumeDialog(Form[Wanted | None]):
         self._own = [to_texts(run.config) for run in runs]
         first, *further = self._own
         self._differ = [key for key in first if any(other[key] != first[key] for other in further)]
-        self._texts = {key: "" if key in self._differ else first[key] for key in first if self._has_field(key)}
+        keys = [key for key in first if key not in KEPT and (key in LENGTHS or key not in self._differ)]
+        self._texts = {key: "" if key in self._differ else first[key] for key in keys}
         self._agreed = dict(self._texts)
         self._drafts = self._examined()
         if not any(map(_has_more, runs, self._drafts)):
@@ -72,9 +73,6 @@ class ResumeDialog(Form[Wanted | None]):
     @property
     def _is_of_several(self) -> bool:
         return len(self._runs) + len(self._refused) > 1
-
-    def _has_field(self, key: str) -> bool:
-        return key not in KEPT and (key in LENGTHS or key not in self._differ)
 
     def _examined(self) -> list[Draft]:
         """Returns what each run's configuration would be."""
@@ -133,13 +131,13 @@ class ResumeDialog(Form[Wanted | None]):
         """Yields which of several runs go on and from where, and which do not and why."""
         comes, refused = dict[str, list[str]](), dict[str, list[str]]()
         for run, draft, fault in zip(self._runs, self._drafts, self._faults(), strict=True):
-            found, words = (refused, fault) if fault else (comes, join_words(_what_comes(run, draft)))
-            found.setdefault(words, []).append(run.name)
+            by_reason, reason = (refused, fault) if fault else (comes, join_words(_what_comes(run, draft)))
+            by_reason.setdefault(reason, []).append(run.name)
         for name, why in self._refused:
             refused.setdefault(why, []).append(name)
-        for sign, found in (("✗", refused), ("✓", comes)):
-            for words, names in found.items():
-                yield sanitize(f"{sign} {some(names, ', ')}: {words}", 400)
+        for sign, by_reason in (("✗", refused), ("✓", comes)):
+            for reason, names in by_reason.items():
+                yield sanitize(f"{sign} {some(names, ', ')}: {reason}", 400)
         kept = [key for key in self._differ if key not in LENGTHS or not self._texts[key]]
         if kept:
             yield f"Each keeps its own: {', '.join(kept)}."
@@ -176,7 +174,7 @@ def _fault(run: Resumable, draft: Draft) -> str:
     if _has_more(run, draft):
         return ""
     key, _ = doubled(draft.config, run.step)
-    return f"{sentence(all_made(draft.total_steps or run.step))} Enter more {_label(key)}."
+    return f"{sentence(all_made(draft.total_steps or run.step))} Enter more {OPTIONS[key].label.lower()}."
 
 
 def _what_comes(run: Resumable, draft: Draft) -> list[str]:
@@ -189,7 +187,3 @@ def _what_comes(run: Resumable, draft: Draft) -> list[str]:
     if config.schedule != "constant" and changed_keys(config, run.config).keys() & {*LENGTHS}:
         parts.append(f"the {config.schedule} schedule is of all {total:,} steps" if total else "")
     return parts
-
-
-def _label(key: str) -> str:
-    return OPTIONS[key].label.lower()

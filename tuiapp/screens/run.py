@@ -283,6 +283,7 @@ class RunScreen(RefusingScreen[None]):
     def watch_chosen(self) -> None:
         self.arrange_panels()
 
+    @on(NodeScroll.Folded)
     def arrange_panels(self) -> None:
         if not self.children:
             return
@@ -295,10 +296,6 @@ class RunScreen(RefusingScreen[None]):
         if arranged != self._arranged:
             self._arranged = arranged
             arrange(self, arranged)
-
-    @on(NodeScroll.Folded)
-    def _make_room(self) -> None:
-        self.arrange_panels()
 
     @on(PanelTabs.Chosen)
     def _choose_tab(self, event: PanelTabs.Chosen) -> None:

@@ -83,22 +83,24 @@ class RunReader:
     def read(self, budget_s: float) -> Reading:
         """Folds new events for at most `budget_s`: no key is served meanwhile."""
         started = time.perf_counter()
-        begun_anew = self._begin_anew()
+        if self.replay is not None and self.replay.generation != self._generation:
+            self._generation, self.state = self.replay.generation, self._empty()
+            self._held |= ALL_TOPICS
         more = True
         while more and time.perf_counter() - started < budget_s:
             events = self._feed.take(TAKE)
             for event in events:
                 apply(self.state, event)
             more = len(events) == TAKE
-        if not more:
-            self._check_lost()
+        if not more and self._feed.lost:
+            self.state.mark_lost(removed=self._feed.removed)
+        elif not more:
+            self.state.mark_found()
         self.state.note_trouble(self._feed.trouble)
         self._take_about()
         self.state.note_reading(None if (share := self._feed.reading) is None else floor(100 * share) / 100)
         more = more or share is not None
         self._clock.sync(self.state.last_time, more=more)
-        if begun_anew:
-            self._held |= ALL_TOPICS
         self._held |= self.state.take_changes()
         second = int(self.now)
         if second != self._second:
@@ -116,13 +118,6 @@ class RunReader:
         if metadata is not None and (state.about, state.newer, state.planned) != metadata:
             state.about, state.newer, state.planned = metadata
             self._held |= {"run", "alerts"}
-
-    def _check_lost(self) -> None:
-        """Updates whether the run is lost."""
-        if self._feed.lost:
-            self.state.mark_lost(removed=self._feed.removed)
-        else:
-            self.state.mark_found()
 
     def _due(self, more: bool) -> frozenset[Topic]:
         """Returns the changes to show now.
@@ -147,13 +142,6 @@ class RunReader:
             self._figures_at = now
         self._held -= due
         return due
-
-    def _begin_anew(self) -> bool:
-        if self.replay is None or self.replay.generation == self._generation:
-            return False
-        self._generation = self.replay.generation
-        self.state = self._empty()
-        return True
 
     def _empty(self) -> RunState:
         state = RunState(self.run.run_id)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -275,25 +276,25 @@ class RunsScreen(RefusingScreen[None]):
             self._sorted.clear()
             self._by, self._reverse = self._sort(best)
         rows = self._arranged(self._shown)
-        shown = self._listed = listed(rows, self._is_open)
+        shown = self._listed = listed(rows, lambda group: group.key in self._opened)
         self._shown = [info for row in rows for info in runs_of(row)]
         instead = _instead_of_table(listing, len(shown), self._runs_dir)
         table = self.query_one(RunTable)
         baseline = next((info for info in infos if str(info.directory.path) == self._memory.view.baseline), None)
         columns = self._columns_for(rows, best, baseline)
         self._columns = [column.name for column in columns]
-        found = dict[RunDir | str, str]()
+        stars_of = dict[RunDir | str, str]()
         for objective in self._objectives.distinct:
             of_kind = [row for row in rows if self._objectives.of(runs_of(row)[0]) == objective]
             listed_ones = [row for row in shown if self._objectives.of(row.infos[0]) == objective]
-            found |= stars(of_kind, listed_ones, objective)
+            stars_of |= stars(of_kind, listed_ones, objective)
         most = MOST_CELLS if self.size.width >= WIDE else NARROW_CELLS
         table.show(
             shown,
             [grouped(against(column, baseline) if baseline else column, shown, most) for column in columns],
             self._by.name,
             reverse=self._reverse,
-            stars=found,
+            stars=stars_of,
             baseline=baseline.directory if baseline else None,
         )
         table.display = not instead
@@ -302,7 +303,7 @@ class RunsScreen(RefusingScreen[None]):
         placeholder.set_class(bool(listing and listing.problem), "-wrong")
         placeholder.update(instead, layout=False)
         sort = f"sorted by {self._by.title}{', reversed' if self._reverse else ''}"
-        star = f"★ {objectives_words(self._objectives, self._shown)}" if "★" in found.values() else ""
+        star = f"★ {objectives_words(self._objectives, self._shown)}" if "★" in stars_of.values() else ""
         pinned = f"= baseline {brief(baseline)}" if baseline else ""
         notes = join_words([*both_kinds(compared_names(text), infos), star, pinned])
         heading = _heading(listing, self._shown, len(self._marked), notes, sort)
@@ -331,9 +332,6 @@ class RunsScreen(RefusingScreen[None]):
             refreshed(row, now)
             for row in arranged([*self._sorted.values()], by, reverse=reverse, live_first=live_first)
         ]
-
-    def _is_open(self, group: RunGroup) -> bool:
-        return group.key in self._opened
 
     def _columns_for(
         self, rows: Sequence[Row], best: Column[RunInfo] | None, baseline: RunInfo | None
@@ -620,7 +618,7 @@ class RunsScreen(RefusingScreen[None]):
         """Returns those of these runs that have a curve together: of a folded group that differ in their seed alone."""
         chosen, together = set(runs), dict[tuple[RunDir, ...], RunGroup]()
         folded = [row.group for row in self._listed if row.group and not row.is_open] if len(chosen) > 1 else []
-        for group in [one for each in folded for one in alike(each)]:
+        for group in chain.from_iterable(map(alike, folded)):
             members = [info for info in group.infos if info.directory in chosen]
             if len(members) > 1:
                 # The same one is the first, however the list is sorted.

@@ -36,7 +36,7 @@ WIDE = 150
 """From this width on they are beside it; where there is no room for both, either the list or the charts are shown."""
 
 LEAST_ROWS = 4
-"""Of a list that scrolls above the charts of an open group."""
+"""Rows of a list that scrolls above the charts of an open group, at least."""
 
 AROUND = 8
 """Lines of the heading, the details and the footer."""
@@ -133,17 +133,14 @@ class Workspace(Container):
         if self._charts is not None and self.has_class("-alone") and self._alone:
             self._charts.grid.main.focus()
         elif not self.shows_charts:
-            self._to_list()
+            self.query_one(RunTable).focus()
 
     async def on_runs_charts_left(self) -> None:
         """Goes back to the list, which the charts may hide."""
         if self.has_class("-alone"):
             await self.toggle()
         else:
-            self._to_list()
-
-    def _to_list(self) -> None:
-        self.query_one(RunTable).focus()
+            self.query_one(RunTable).focus()
 
     def on_unmount(self) -> None:
         self._memory.close()
