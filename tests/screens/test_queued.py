@@ -16,7 +16,7 @@ from tests.kit.folding import fold
 from tests.kit.recorded import record
 from tests.kit.run_app import LARGE, RunApp, settled
 from tuiapp.screens.arrangement import is_alone
-from tuiapp.screens.quit import _ask
+from tuiapp.screens.quit import _live_question
 from tuiapp.trainers.contract.events import Alert, Queued, encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise
@@ -67,7 +67,7 @@ def test_lists_say_why_it_waits(tmp_path: Path) -> None:
         assert info.status == "queued"
         assert info.summary.seconds >= 0
         assert info.reason == "Slurm job 12 is queued · Resources · expected to start 2026-11-20 11:30:00"
-        question = _ask([run])
+        question = _live_question([run])
         assert question
         assert question.title == "A run is queued"
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuiapp.library.in_thread import PollingThread
-from tuiapp.trainers.contract.events import Facts
+from tuiapp.trainers.contract.events import AnyEvent, Facts
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL_BUCKETS, Curves
 from tuiapp.trainers.state.follow import Batch, follow
@@ -29,6 +29,11 @@ class Compared:
     facts: Facts = field(default_factory=lambda: Facts(time=0.0, mono=0.0))
     progress: float | None = 0.0  # share of the journal read, 0 to 1; None once all is read
     batches: Iterator[Batch] | None = None  # None until it is begun
+
+    def note(self, events: Iterable[AnyEvent]) -> None:
+        for event in events:
+            if isinstance(event, Facts):
+                self.facts = self.facts.followed_by(event)
 
 
 class CompareFeed(PollingThread):
@@ -83,9 +88,7 @@ class CompareFeed(PollingThread):
         events, progress = (batch.events, batch.share) if batch else ([], None)
         with self.lock:
             run.curves.fold(events)
-            for event in events:
-                if isinstance(event, Facts):
-                    run.facts = run.facts.followed_by(event)
+            run.note(events)
         changed = bool(events) or progress != run.progress
         info = None
         if not self._listed and progress is None and (changed or run.info.is_live):

@@ -162,7 +162,7 @@ class MetadataFeed(PollingThread):
     def __init__(self, run: RunDir) -> None:
         super().__init__("about-feed")
         self._run = run
-        self.found: RunMetadata | None = None  # None until it was read
+        self.metadata: RunMetadata | None = None  # None until it was read
 
     def _poll(self) -> Generator[float, None, None]:
         newer = read_only_reason(self._run)
@@ -170,5 +170,5 @@ class MetadataFeed(PollingThread):
         with suppress(ConfigError, OSError):
             config = to_toml_values(read_config(self._run))
         while True:
-            self.found = RunMetadata(read_about(self._run)[0], newer, config)
+            self.metadata = RunMetadata(read_about(self._run)[0], newer, config)
             yield METADATA_POLL_S

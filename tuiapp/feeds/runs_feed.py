@@ -19,7 +19,7 @@ SHOW_S = 0.2  # between two lists while the directory is read
 class Listing(NamedTuple):
     infos: list[RunInfo]  # newest first
     problem: str = ""  # why they cannot be listed; "" if they can
-    whole: bool = True  # False while runs are read for the first time
+    complete: bool = True  # False while runs are read for the first time
 
 
 class RunsFeed(PollingThread):
@@ -40,28 +40,28 @@ class RunsFeed(PollingThread):
         return fresh
 
     def _poll(self) -> Generator[float, None, None]:
-        shown_at, whole = time.monotonic(), False
+        shown_at, complete = time.monotonic(), False
         while True:
-            for _ in self._look(whole):
+            for _ in self._look(complete):
                 if time.monotonic() - shown_at > SHOW_S:
-                    self._show(whole=whole)
+                    self._show(complete=complete)
                     yield 0.0
                     shown_at = time.monotonic()
-            self._show(whole=True)
-            if not whole:
+            self._show(complete=True)
+            if not complete:
                 # These look into each run, which takes minutes in a slow directory.
                 start_keeper(self._runs_dir)
                 keep_searched(self._runs_dir)
-            whole = True
+            complete = True
             yield self._poll_s
 
-    def _look(self, whole: bool) -> Iterator[None]:
+    def _look(self, complete: bool) -> Iterator[None]:
         """Yields after each run that is looked at, the directories of all only once there is a list."""
         yield from self._index.scan()
-        if whole and self.measures:
+        if complete and self.measures:
             yield from self._index.measure()
 
-    def _show(self, *, whole: bool) -> None:
-        listing = Listing(self._index.infos, self._index.problem, whole)
+    def _show(self, *, complete: bool) -> None:
+        listing = Listing(self._index.infos, self._index.problem, complete)
         if listing != self._before:
             self._fresh = self._before = listing

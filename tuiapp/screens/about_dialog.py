@@ -29,15 +29,15 @@ from tuiapp.trainers.state.text import plural, sanitize
 class AboutDialog(Form[Change | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "accept", "Save", id="dialog.save")]
 
-    def __init__(self, title: str, about: About, own: str = "", *, several: bool = False) -> None:
-        """`own` is the name that the run's script gives it. Of several runs, only what they have in common is asked."""
+    def __init__(self, title: str, about: About, script_name: str = "", *, several: bool = False) -> None:
+        """`script_name` is what the run's script calls it. Of several runs only what they have in common is asked."""
         super().__init__(title, "Save")
-        self._about, self._own, self._several = about, own, several
+        self._about, self._script_name, self._several = about, script_name, several
 
     def fields(self) -> ComposeResult:
         if not self._several:
             yield Label("Name")
-            name = sanitize(self._own, MAX_NAME_CHARACTERS) or "what to call it"
+            name = sanitize(self._script_name, MAX_NAME_CHARACTERS) or "what to call it"
             yield Input(self._about.name, placeholder=name, max_length=MAX_NAME_CHARACTERS, id="name")
         yield Label(
             "Tags that all have, and their group" if self._several else "Tags, and the group that it belongs to"
@@ -55,7 +55,7 @@ class AboutDialog(Form[Change | None]):
         self.judge()
 
     def result(self) -> Change:
-        """Only what differs from what was shown: somebody else may have changed the rest meanwhile."""
+        """Returns only what differs from what was shown: somebody else may have changed the rest meanwhile."""
         about, tags = self._about, split_tags(self.query_one("#tags", Input).value)
         group = self.query_one("#group", Input).value.strip()
         name = note = None
@@ -77,14 +77,14 @@ class AboutDialog(Form[Change | None]):
         return ""
 
 
-async def ask_about(app: App[Any], *runs: RunDir, own: str = "") -> bool:
+async def ask_about(app: App[Any], *runs: RunDir, script_name: str = "") -> bool:
     """Changes what runs are called, as `AboutDialog` asks; returns whether it did. Must run in a worker."""
     about, damaged = await patiently(app, in_thread(annotate.in_common, runs))
     for problem in damaged:
         tell(app, problem, "warning")
     several = len(runs) > 1
     title = plural(len(runs), "run") if several else runs[0].run_id
-    change = await app.push_screen_wait(AboutDialog(title, about, own, several=several))
+    change = await app.push_screen_wait(AboutDialog(title, about, script_name, several=several))
     if change is None or change == Change():
         return False
     return bool((await perform(app, annotate.do, runs, change, title="Saved")).done)

@@ -29,7 +29,7 @@ from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.text_view import TextPanel
 
 MOST_ROWS = 500
-"""Drawn at each change; `tuiapp show --all` and exports have all."""
+"""Most epochs drawn at each change; `tuiapp show --all` and exports have all."""
 
 
 class EpochsPanel(TextPanel):
@@ -77,18 +77,18 @@ class Panel(NamedTuple):
     exists: Callable[[RunState], bool] = lambda state: True
     """Whether there is something to show in it."""
     nothing: str = ""
-    """Said where there is not."""
-    words: str = ""
-    """The words of its key, if they are not its name."""
+    """What is said where there is not."""
+    label: str = ""
+    """What its key is called, if that is not its name."""
     only_alone: bool = False
-    """Not shown among the others."""
-    place: int = 0
-    """In its container."""
+    """Whether it is never shown among the others."""
+    order: int = 0
+    """Its place in its container."""
 
 
 PANELS = {
     "loss": Panel(lambda reader, source: RunCharts(source), "body", "curves"),
-    "devices": Panel(lambda reader, source: DevicePanel(), "middle", "devices", place=1),
+    "devices": Panel(lambda reader, source: DevicePanel(), "middle", "devices", order=1),
     "ranks": Panel(lambda reader, source: RankTable(lambda: reader.now), "middle", "ranks"),
     "sharding": Panel(
         lambda reader, source: ShardingMap(),
@@ -96,9 +96,9 @@ PANELS = {
         "sharding",
         lambda state: bool(state.arrays) or (state.is_live and not state.is_script),
         "No sharding was reported.",
-        place=2,
+        order=2,
     ),
-    "log": Panel(lambda reader, source: LogView(), "lower", "log", place=1),
+    "log": Panel(lambda reader, source: LogView(), "lower", "log", order=1),
     "failure": Panel(
         lambda reader, source: FailurePanel(reader.run.path),
         "lower",
@@ -133,7 +133,7 @@ PANELS = {
         only_alone=True,
     ),
 }
-"""By name, in the order of their keys."""
+"""The panels by name, in the order of their keys."""
 
 
 def is_alone(state: RunState) -> bool:

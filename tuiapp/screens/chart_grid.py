@@ -120,7 +120,7 @@ class ChartGrid(Container, Generic[Panel]):
     class MetricChosen(Message):
         """The user chose the metric of a chart."""
 
-        place: int
+        index: int
         name: str
 
     def __init__(

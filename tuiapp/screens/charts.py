@@ -172,10 +172,10 @@ class RunCharts(ChartGrid[ChartPanel]):
     @on(ChartGrid.MetricChosen)
     def _take(self, event: ChartGrid.MetricChosen) -> None:
         """Shows a metric that the user chose; in another chart than the first it is pinned."""
-        if not event.place:
+        if not event.index:
             self.choose_first(event.name)
             return
-        former = self.panels[event.place].options.metric
+        former = self.panels[event.index].options.metric
         before = [pinned for pinned in self.pinned if pinned != event.name]
         index = before.index(former) if former in before else len(before)
         self._pin([*before[:index], event.name, *before[index + (former in before) :]])

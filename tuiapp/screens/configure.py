@@ -346,7 +346,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             if machine is None:
                 machine = await asyncio.to_thread(inspect_machine)
             start = partial(self._launcher or launch, config, self._runs_dir, machine, about)
-            if holders := await asyncio.to_thread(_in_the_way, config, self._runs_dir, machine):
+            if holders := await asyncio.to_thread(_conflicting_runs, config, self._runs_dir, machine):
                 answer = await self.app.push_screen_wait(_question(holders))
                 if answer not in ("queue", "launch"):
                     self.launching = False
@@ -361,7 +361,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
 
     @work(thread=True, group="launch")
     def _sweep(self, study: Study) -> None:
-        # Imported late, as above.
+        # Imported late: they would delay the first picture.
         from tuiapp.trainers.experiments.sweep import begin_grid, begin_search
 
         machine = None if self._is_inspected else self._machine
@@ -460,7 +460,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
             # It was imported where the runs were found.
             from tuiapp.trainers.experiments.holders import conflicting_runs
 
-            # The live runs that have the devices which a launch would take, as far as is known.
+            # The live runs that have devices which a launch would take, as far as is known.
             count = len(conflicting_runs(self._draft.placed, self._held, self._settings))
         used = f"! {plural(count, 'live run')} {'uses' if count == 1 else 'use'} these devices" if count else ""
         text = Content.assemble(
@@ -504,8 +504,8 @@ def _with_script(presets: Sequence[Preset]) -> list[Preset]:
     return [*users, MY_SCRIPT, *presets[len(users) :]]
 
 
-def _in_the_way(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
-    """Returns the live runs that have the devices which a launch would take."""
+def _conflicting_runs(config: RunConfig, runs_dir: Path, machine: Machine) -> list[RunInfo]:
+    """Returns the live runs that have devices which a launch would take."""
     from tuiapp.trainers.experiments.holders import all_held, conflicting_runs
 
     runs = conflicting_runs(place(config, machine), all_held(runs_dir), read_settings()[0])

@@ -102,7 +102,7 @@ class Picker(Dialog[T]):
                 yield self._search_field
             yield OptionList(id="choices", markup=False)
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         """Returns the options in which a text is found, and the index of that under the cursor."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class Picker(Dialog[T]):
     @on(Input.Changed)
     def fill(self) -> None:
         box, field = self.query_one(OptionList), self._search_field
-        options, highlighted = self.found(field.value.strip() if field else "")
+        options, highlighted = self.options_for(field.value.strip() if field else "")
         box.clear_options()
         box.add_options(options)
         box.highlighted = highlighted

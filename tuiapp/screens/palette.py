@@ -48,7 +48,7 @@ class Palette(Picker[None]):
     def on_resize(self) -> None:
         self.fill()
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         room = min(WIDTH, self.app.size.width) - FRAME_CELLS
         matcher = Matcher(search, match_style=Style(bold=True, underline=True))
         scored: list[tuple[bool, float, Option]] = []

@@ -76,7 +76,7 @@ class MetricList(Picker[str | None]):
         if self._pins:
             self.query_one("#dialog").border_subtitle = "F2 pins a chart of it"
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         options = [Option(Content(self._nothing), id="-1")] if self._nothing and not search else []
         left = MOST
         for group, names in grouped(self._names, search).items():
@@ -128,7 +128,7 @@ class FieldList(Picker[str | None]):
         super().__init__("Find a field", Input(placeholder="Any part of its name", id="search", max_length=MAX_NAME))
         self._hidden = hidden
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         ranked = sorted((rank, index) for index, field in enumerate(FIELDS.values()) if (rank := _rank(field, search)))
         fields = [[*FIELDS.values()][index] for _, index in ranked]
         if not fields:
@@ -178,7 +178,7 @@ class ProcessList(Picker[ProcessRow | None]):
         )
         self._rows = {str(row.pid): row for row in sorted(rows, key=lambda row: not row.gpus)}
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         lines = {pid: describe(row) for pid, row in self._rows.items()}
         options = [Option(Content(line), id=pid) for pid, line in lines.items() if search.casefold() in line.casefold()]
         return options[:MOST] or [Option("No process is found by this.", disabled=True)], 0 if options else None
@@ -198,7 +198,7 @@ class ThemeList(Picker[str | None]):
         super().__init__("Theme")
         self._before = self.app.theme
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         names = sorted(self.app.available_themes)
         options = [Option(f"{'✓' if name == self._before else ' '} {name}", id=name) for name in names]
         return options, names.index(self._before)
@@ -267,7 +267,7 @@ class ColumnPicker(Picker[Picked | None]):
         self._groups, self._automatic, self._picked = groups, automatic, picked
         self._names = [name for names in groups.values() for name, _ in names]
 
-    def found(self, search: str) -> tuple[Sequence[Option], int | None]:
+    def options_for(self, search: str) -> tuple[Sequence[Option], int | None]:
         words, options = search.lower().split(), []
         if not words:
             mark = "✓" if self._picked == Picked() else " "

@@ -56,12 +56,12 @@ class SavePreset(Form[PresetName | None]):
         does: str = "Save",
         description: str = "",
         overwrites: bool = True,
-        own: str = "",
+        renamed: str = "",
     ) -> None:
-        """`own` is the name of a preset to rename; with `overwrites`, a name in `existing` needs a further question."""
+        """`renamed` is the name of a preset that is renamed; with `overwrites`, a name in `existing` needs a further question."""
         super().__init__(title, does)
         self._suggested, self._existing = suggested, existing
-        self._description, self._overwrites, self._own = description, overwrites, own
+        self._description, self._overwrites, self._renamed = description, overwrites, renamed
 
     def fields(self) -> ComposeResult:
         yield Label("Name")
@@ -78,7 +78,7 @@ class SavePreset(Form[PresetName | None]):
             return super().verdict(fault)
         if name in self._existing:
             return "! A preset of that name exists; saving asks before overwriting it.", "-warning"
-        return ("✓ It keeps its name." if name == self._own else "✓ This name is available."), ""
+        return ("✓ It keeps its name." if name == self._renamed else "✓ This name is available."), ""
 
     def result(self) -> PresetName:
         return PresetName(self._wanted, self.query_one("#description", Input).value.strip())
@@ -150,7 +150,7 @@ async def confirm_change(app: App[Any], preset: Preset, change: Change) -> str |
             does=change.capitalize(),
             description=preset.description,
             overwrites=False,
-            own=preset.name if renames else "",
+            renamed=preset.name if renames else "",
         )
     )
     if wanted is None:

@@ -31,14 +31,14 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
     `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
     """
     until_answered = _question([run.run_id for run in going_on]) if going_on else None
-    looked = await soon(in_thread(_ask, runs))
+    looked = await soon(in_thread(_live_question, runs))
     question = looked.result() if looked.done() else until_answered
     if question is None:
         return "quit"
     if isinstance(app.screen, ModalScreen):
         # Asked twice.
         return "stay"
-    answer = await app.push_screen_wait(Choice(*question, now=lambda: _ask(runs) or _ended(runs)))
+    answer = await app.push_screen_wait(Choice(*question, now=lambda: _live_question(runs) or _ended_question(runs)))
     if answer == "quit":
         return "quit"
     if answer not in ("stop", "stop-now"):
@@ -57,7 +57,7 @@ def farewell(going_on: Mapping[RunDir, str], stopping: Container[RunDir]) -> str
     )
 
 
-def _ask(runs: Sequence[RunDir]) -> Question | None:
+def _live_question(runs: Sequence[RunDir]) -> Question | None:
     """Returns the question about those that are live; None if none is."""
     live = [run for run in runs if run.is_live()]
     if not live:
@@ -78,7 +78,7 @@ def _question(runs: Sequence[str], *, queued: bool = False) -> Question:
     return Question(title, f"{names}\n \n{text}", [("quit", "Quit", "primary"), *answers])
 
 
-def _ended(runs: Sequence[RunDir]) -> Question:
+def _ended_question(runs: Sequence[RunDir]) -> Question:
     title = "The run has ended" if len(runs) == 1 else "The runs have ended"
     names = "\n".join(map(titled, runs))
     return Question(title, names, [("quit", "Quit", "primary"), ("cancel", "Cancel", "default")])

@@ -94,7 +94,7 @@ RUN_KEYS: list[BindingType] = [
     Binding("A", "dismiss_alert", "Dismiss the alert", id="run.dismiss-the-alert", show=False),
     Binding("slash", "search", "Find", tooltip="Search the log", id="run.search", key_display="/"),
     *(
-        Binding(str(n), f"panel('{name}')", panel.words or name.capitalize(), id=f"run.panel-{n}", show=False)
+        Binding(str(n), f"panel('{name}')", panel.label or name.capitalize(), id=f"run.panel-{n}", show=False)
         for n, (name, panel) in enumerate(PANELS.items(), start=1)
     ),
     *REPLAY_KEYS,
@@ -196,7 +196,7 @@ class RunScreen(RefusingScreen[None]):
         yield SteadyFooter("copy_path", "next_rank", "chart('metric')", "grid", "search")
 
     def _panels_in(self, container: str) -> Iterator[Widget]:
-        for name, panel in sorted(PANELS.items(), key=lambda row: row[1].place):
+        for name, panel in sorted(PANELS.items(), key=lambda row: row[1].order):
             if panel.inside == container:
                 widget: Widget = self._panels[name]
                 if widget.id is None:
@@ -236,7 +236,7 @@ class RunScreen(RefusingScreen[None]):
             self.query_one(ReplayBar).show(
                 speed=replay.speed, paused=replay.paused, position=replay.position, duration=replay.duration
             )
-        self.set_timer(CATCH_UP_S if reading.more else TICK_S, self._take)
+        self.set_timer(CATCH_UP_S if reading.has_more else TICK_S, self._take)
 
     def on_screen_resume(self) -> None:
         """Shows what changed while another screen covered this one."""
@@ -474,7 +474,7 @@ class RunScreen(RefusingScreen[None]):
         # Imported here: it must not delay the screen's first picture.
         from tuiapp.screens.about_dialog import ask_about
 
-        if await ask_about(self.app, self.run, own=self.state.facts.name):
+        if await ask_about(self.app, self.run, script_name=self.state.facts.name):
             self._reader.refresh_about()
 
     @work(exclusive=True, group="control")

@@ -40,7 +40,7 @@ SEEK_FRACTION = 0.05
 
 class Reading(NamedTuple):
     topics: frozenset[Topic]
-    more: bool
+    has_more: bool
 
 
 class RunReader:
@@ -74,9 +74,9 @@ class RunReader:
     async def read_soon(self, budget_s: float, patience_s: float) -> Reading:
         """Folds events until there is something to show, or for `patience_s`; `budget_s` as for `read`."""
         until = time.monotonic() + patience_s
-        while self._about.found is None and time.monotonic() < until:
+        while self._about.metadata is None and time.monotonic() < until:
             await asyncio.sleep(WAIT_S)
-        while (reading := self.read(budget_s)).more and not reading.topics and time.monotonic() < until:
+        while (reading := self.read(budget_s)).has_more and not reading.topics and time.monotonic() < until:
             await asyncio.sleep(WAIT_S)
         return reading
 
@@ -86,40 +86,40 @@ class RunReader:
         if self.replay is not None and self.replay.generation != self._generation:
             self._generation, self.state = self.replay.generation, self._empty()
             self._held |= ALL_TOPICS
-        more = True
-        while more and time.perf_counter() - started < budget_s:
+        has_more = True
+        while has_more and time.perf_counter() - started < budget_s:
             events = self._feed.take(TAKE)
             for event in events:
                 apply(self.state, event)
-            more = len(events) == TAKE
-        if not more and self._feed.lost:
+            has_more = len(events) == TAKE
+        if not has_more and self._feed.lost:
             self.state.mark_lost(removed=self._feed.removed)
-        elif not more:
+        elif not has_more:
             self.state.mark_found()
         self.state.note_trouble(self._feed.trouble)
         self._take_about()
         self.state.note_reading(None if (share := self._feed.reading) is None else floor(100 * share) / 100)
-        more = more or share is not None
-        self._clock.sync(self.state.last_time, more=more)
+        has_more = has_more or share is not None
+        self._clock.sync(self.state.last_time, more=has_more)
         self._held |= self.state.take_changes()
         second = int(self.now)
         if second != self._second:
             # Times and silences grow without events.
             self._second = second
             self._held |= {"run", "ranks"} if self.state.is_live else set()
-        return Reading(self._due(more), more)
+        return Reading(self._due(has_more), has_more)
 
     def refresh_about(self) -> None:
         """Reads name, tags and note again, which any process may have changed."""
         self._about.poll_now()
 
     def _take_about(self) -> None:
-        metadata, state = self._about.found, self.state
+        metadata, state = self._about.metadata, self.state
         if metadata is not None and (state.about, state.newer, state.planned) != metadata:
             state.about, state.newer, state.planned = metadata
             self._held |= {"run", "alerts"}
 
-    def _due(self, more: bool) -> frozenset[Topic]:
+    def _due(self, has_more: bool) -> frozenset[Topic]:
         """Returns the changes to show now.
 
         While a long journal is read, all wait for a second: each picture costs as much as many events. Figures
@@ -128,7 +128,7 @@ class RunReader:
         now = time.monotonic()
         waits = now - self._figures_at < FIGURES_S
         calm = waits and self.state.is_live and self.replay is None and "alerts" not in self._held
-        if more and now - self._shown_at < CATCH_UP_S:
+        if has_more and now - self._shown_at < CATCH_UP_S:
             # How far it has come stands in the header alone, which costs little.
             if self.state.reading is None or "run" not in self._held or now - self._progress_at < PROGRESS_S:
                 return frozenset()

@@ -252,13 +252,13 @@ class RunsScreen(RefusingScreen[None]):
 
     def _take(self) -> None:
         if (listing := self._lister.take()) is not None:
-            was_whole = self._listing is not None and self._listing.whole
+            was_complete = self._listing is not None and self._listing.complete
             self._listing = listing
             live = {info.directory: info.is_live for info in listing.infos}
-            if listing.whole:
+            if listing.complete:
                 self._marked = [run for run in self._marked if run in live]
                 self._stopping = {run for run in self._stopping if live.get(run)}
-            self._show(anew=not was_whole)
+            self._show(anew=not was_complete)
 
     def _show(self, *, anew: bool = False) -> None:
         """Lists the runs, sorted `anew`, or else as they are, new ones at the place that the order gives."""
@@ -548,7 +548,7 @@ class RunsScreen(RefusingScreen[None]):
         """Asks what the marked runs, or else what is under the cursor, are called; of several their group and tags."""
         chosen = self._chosen
         script_name = chosen[0].facts.name if len(chosen) == 1 else ""
-        if chosen and await ask_about(self.app, *(info.directory for info in chosen), own=script_name):
+        if chosen and await ask_about(self.app, *(info.directory for info in chosen), script_name=script_name):
             self._lister.poll_now()
 
     @work(group="about")
@@ -733,7 +733,7 @@ def _heading(listing: Listing | None, infos: list[RunInfo], marked: int, star: s
     facts = join_words(
         [
             f"{shown} of {count}" if shown < len(listing.infos) else count,
-            "" if listing.whole else "reading …",
+            "" if listing.complete else "reading …",
             f"{running} running" if running else "",
             f"{queued} queued" if queued else "",
             f"{marked} marked" if marked else "",

@@ -103,7 +103,7 @@ class StudyScreen(CoveredScreenFix[None]):
 
     def _take(self) -> None:
         listing = self._lister.take()
-        if listing is None or not listing.whole:
+        if listing is None or not listing.complete:
             return
         infos = [info for info in listing.infos if info.about.group == self._place.name]
         try:

@@ -271,7 +271,7 @@ class RunsCharts(Container):
     @on(ChartGrid.MetricChosen)
     def _take(self, event: ChartGrid.MetricChosen) -> None:
         """Shows a metric that the user chose."""
-        self._of_user[event.place] = event.name
+        self._of_user[event.index] = event.name
         self.grid.memory.keep(beside=tuple(self._of_user.get(number, "") for number in range(1, MOST)))
         self.grid.lay_out()
 

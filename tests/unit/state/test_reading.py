@@ -49,7 +49,7 @@ def watch(reader: RunReader) -> list[tuple[int, float | None]]:
     seen: list[tuple[int, float | None]] = []
     deadline = time.monotonic() + 60
     while True:
-        more = reader.read(0.0005).more
+        more = reader.read(0.0005).has_more
         state = reader.state
         rows = rank_rows(state, reader.now)
         if not more and state.step == LAST:

@@ -54,9 +54,9 @@ def test_a_list_fills_while_the_directory_is_read(tmp_path: Path, monkeypatch: p
         gate.release()
         listing = taken(feed)
         assert [info.directory.run_id[14] for info in listing.infos] == ["2", "1"][:count]
-        assert not listing.whole
+        assert not listing.complete
     gate.release()
-    while not (listing := taken(feed)).whole:
+    while not (listing := taken(feed)).complete:
         pass
     assert len(listing.infos) == 3
     feed.close()
