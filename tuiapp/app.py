@@ -121,7 +121,7 @@ class TuiApp(ReliableTimers, App[None]):
         self._has_pushed = False
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's driver for this platform, or `RobustDriver` in its place."""
+        """Returns Textual's driver for this platform, or `RobustDriver` in its place."""
         platform_driver = super().get_driver_class()
         return RobustDriver if issubclass(RobustDriver, platform_driver) else platform_driver
 
@@ -146,7 +146,7 @@ class TuiApp(ReliableTimers, App[None]):
         return [*super().get_line_filters(), *self._preferences.filters]
 
     def get_default_screen(self) -> Screen[Any]:
-        """The form, or Textual's empty screen beneath a run that the program is opened with."""
+        """Returns the form, or Textual's empty screen beneath a run that the program is opened with."""
         return super().get_default_screen() if self._first_run else self._form()
 
     def _form(self) -> ConfigureScreen:
@@ -177,7 +177,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     @property
     def farewell(self) -> str:
-        """What continues; of a disk that does not answer soon what was known."""
+        """The lines about runs that continue; where the disk does not answer soon, about those that did."""
         from tuiapp.screens.quit import farewell
 
         try:

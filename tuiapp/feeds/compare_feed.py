@@ -44,7 +44,7 @@ class CompareFeed(PollingThread):
         super().__init__("compare-feed")
         self._listed = listed
         self.runs: Sequence[Compared] = [Compared(info, index) for index, info in enumerate(runs)]
-        """Replaced, never changed."""
+        """The runs; the list is replaced, never changed."""
         self.lock = threading.Lock()  # held while curves are read
         self.version = 0  # grows with every change
 

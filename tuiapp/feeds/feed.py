@@ -25,7 +25,7 @@ POLL_S = 0.08  # for a growing journal that is read to its end
 ENDED_POLL_S = 1.0  # after the run's end, as it may be resumed
 METADATA_POLL_S = 1.0
 CHUNK_BYTES = 1 << 17
-"""Read at a time: little, so that the thread that handles keys soon gets the interpreter."""
+"""Bytes read at a time: few, so that the thread that handles keys soon gets the interpreter."""
 
 MAX_WAITING = 4096  # queued events at which the thread stops reading
 
@@ -151,7 +151,7 @@ class JournalFeed(PollingThread):
 class RunMetadata(NamedTuple):
     about: About
     newer: str
-    """Why the run is read only, see `read_only_reason`."""
+    """Why the run is read only, as `read_only_reason` says."""
     config: dict[str, object]
     """The configuration as in run.toml, empty if that is unreadable: all that is known before the first event."""
 

@@ -1,4 +1,4 @@
-"""Samples of this machine's devices without a run, from an own sampler process."""
+"""Samples of this machine's devices without a run, from a sampler process of its own."""
 
 from __future__ import annotations
 

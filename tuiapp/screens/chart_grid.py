@@ -31,7 +31,7 @@ from tuiapp.widgets.chart_panel import ChartPanel, ChartSource
 from tuiapp.widgets.plot import Plot
 
 SAVE_S = 1.0
-"""Between the last change and its writing."""
+"""Time from the last change until it is written."""
 
 
 class ChartMemory:
@@ -100,7 +100,7 @@ class Layout(NamedTuple):
     """The metrics that have a chart, and how these stand."""
 
     names: Sequence[str | None]
-    """None for a place without a chart."""
+    """The metric of each place; None for a place without a chart."""
     columns: int = 1
     rows: int = 1
 
@@ -149,7 +149,7 @@ class ChartGrid(Container, Generic[Panel]):
         self.names: Sequence[str] | None = None
         """The source's metrics when charts were laid out; None: they are laid out anew."""
         self._waits = False
-        """Some are drawn after the next painting."""
+        """Whether some charts are drawn after the next painting."""
         self.panels: list[Panel] = []
         self._add()
 
@@ -172,7 +172,7 @@ class ChartGrid(Container, Generic[Panel]):
             self.lay_out()
 
     def _add(self) -> Panel:
-        """Makes a panel; what all have in common it has, too."""
+        """Makes a panel, with the options that all panels share."""
         panel = self._make(len(self.panels))
         if self.panels:
             panel.change(**self._in_common(self.main))
@@ -268,7 +268,7 @@ class ChartGrid(Container, Generic[Panel]):
         return round(panel.drawn.x_at(panel.cursor or 0)) if is_there else None
 
     def point_at(self, step: int | None) -> None:
-        """Moves the cursor to a step, as far as the axis has it; None: there is none."""
+        """Moves the cursor to a step, as far as the axis has it; None takes the cursor away."""
         panel = self.active
         if step is None or panel.options.axis != "step" or panel.drawn.is_empty:
             panel.cursor = None

@@ -42,12 +42,12 @@ class RunSource:
 
     @property
     def step(self) -> int:
-        """The last one."""
+        """The run's last step."""
         return self._reader.state.step
 
     @property
     def version(self) -> object:
-        """Differs after an evaluation, at the end, and in another state."""
+        """A value that differs after an evaluation, at the run's end, and in another state."""
         state = self._reader.state
         return state.curves, state.curves.evaluated, state.is_live
 
@@ -110,7 +110,7 @@ class ComparisonSource:
         self.hidden: set[int] = set()
         """Places of the runs whose curves are not shown."""
         self.groups: Mapping[int, str] = {}
-        """Names of those whose place several runs have."""
+        """Names of the groups whose runs share a place, by place."""
         self.unlike: Sequence[int] = ()
         """Places of groups whose runs differ in more than their seed: they have a line each."""
         self.is_patient = True
@@ -120,7 +120,7 @@ class ComparisonSource:
 
     @property
     def version(self) -> object:
-        """The feed's, which differs whenever something was read."""
+        """The feed's version, which differs whenever something was read."""
         return self.feed.version
 
     @property

@@ -40,7 +40,7 @@ NAME_CELLS, VALUE_CELLS, GAP_CELLS = 24, 9, 3
 LEAST_ACROSS = 3
 
 MOST_MEASURED = 100
-"""Names by which the columns of the list are as wide as they are."""
+"""Most names that are measured for the width of the list's columns."""
 
 
 class RunCharts(ChartGrid[ChartPanel]):
@@ -61,11 +61,11 @@ class RunCharts(ChartGrid[ChartPanel]):
         self._best = ""
         """The key `best` of a built-in trainer."""
         self._constant: set[str] = set()
-        """What had one value at the last look."""
+        """Metrics that had one value at the last look."""
         self._looked_at: object = None
         self._live = True
         self._chosen_at = 0
-        """The run's step when they were chosen."""
+        """The run's step when the charts were chosen."""
         self._listed: Sequence[str] = ()
         """All metrics, the most important first, if there are more than charts."""
         self._most_lines = 0
@@ -118,7 +118,7 @@ class RunCharts(ChartGrid[ChartPanel]):
         return self.memory.view.pinned
 
     def toggle_pin(self, name: str) -> None:
-        """Pins a metric, or no longer."""
+        """Pins a metric, or unpins it."""
         self._pin([pinned for pinned in self.pinned if pinned != name] if name in self.pinned else [*self.pinned, name])
 
     def _pin(self, names: Sequence[str]) -> None:

@@ -130,7 +130,7 @@ class CompareTable(VerticalScroll):
         self._draw()
 
     def action_shift(self, by: int) -> None:
-        """Moves through the columns; to the right while some do not fit."""
+        """Moves through the columns, to the right only while some do not fit."""
         if by < 0 or self._behind:
             self.first = max(0, self.first + by)
 
@@ -219,15 +219,15 @@ def _cut(value: str, width: int) -> str:
 
 
 def _side(column: Line, text: str, width: int) -> str:
-    """Numbers are at the right, but for the ids of runs."""
+    """Returns a text padded to its column's width: numbers stand at the right, but not the ids of runs."""
     return text.rjust(width) if column.is_number and column.name != RUN else text.ljust(width)
 
 
 TICK_S = 0.25
-"""Between two drawings of newly read events."""
+"""Time between two drawings of newly read events."""
 
 PATIENCE_S = 0.5
-"""Until an empty chart is explained."""
+"""Time until an empty chart is explained."""
 
 
 class CompareScreen(CoveredScreenFix[None]):
@@ -274,7 +274,7 @@ class CompareScreen(CoveredScreenFix[None]):
         )
         self._view = read_view()[0]
         self._rows: Sequence[Row] = runs
-        """What has a curve: runs and groups."""
+        """The runs and groups that have a curve."""
         self._group(compared(runs) if self._view.folded or len(runs) > MOST else runs)
         self._opened_on = ""
         """The metric that was drawn first."""

@@ -113,7 +113,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self._last, self._why_not_last = read_last_form() if remembers else (None, "")
         self._preset = self._find(self._last.preset) if self._last else self._first
         self._now = self._last.texts if self._last else to_texts(config or self._base)
-        """The texts that the draft is of."""
+        """The texts of the fields from which the draft was made."""
         self._draft = self._examined(machine)
         self._is_as_left = bool(self._last) and (self._preset != self._first or bool(self._draft.changed))
         """Whether the form has the values of the program's last end, and no preset was loaded since."""
@@ -440,7 +440,7 @@ class ConfigureScreen(ResizeLoopFix[None]):
         self.query_one(LaunchFacts).show(self._draft, self._machine, self.command, self._failure, self._expected())
 
     def _expected(self) -> str:
-        """What a sweep will take, as far as earlier runs tell."""
+        """Returns what a sweep will take, as far as earlier runs tell."""
         placed = self._draft.placed
         if not self._draft.axes or placed is None or self._machine is None or not self._recent:
             return ""

@@ -79,14 +79,14 @@ def _came_to(group: RunGroup, objective: Objective | None) -> list[str]:
 
 
 def _title(info: RunInfo) -> Content:
-    """Name, id, tags, and the first line of the note."""
+    """Returns the name, id, tags, and the first line of the note."""
     name, run_id = sanitize(info.name, 100), sanitize(info.directory.run_id)
     rest_of_title = join_words([run_id if name else "", tags(info), sanitize(info.about.note.partition("\n")[0])])
     return Content.assemble((name or run_id, "bold"), (f" · {rest_of_title}" if rest_of_title else "", MUTED))
 
 
 def _changed(info: RunInfo) -> str:
-    """What a script says of its configuration, and the keys that differ from the defaults, of its library's too."""
+    """Returns what a script says of its configuration and the keys that differ from the defaults, its library's too."""
     if info.config is None:
         return ""
     unset = default_keys(info)

@@ -138,14 +138,14 @@ def moving_keys(group: str, what: str) -> list[BindingType]:
 Variant: TypeAlias = Literal["default", "primary", "error", "warning"]
 
 ROOM_CELLS = 66
-"""Answers that are wider together are stacked: the dialog must fit 80 columns."""
+"""Most cells of answers beside each other; wider ones are stacked: the dialog must fit 80 columns."""
 
 BUTTON_FRAME_CELLS = 7
 """Border, padding and gap of a button."""
 
 
 RENEW_S = 0.5
-"""Between two looks whether the question still holds."""
+"""Time between two looks whether the question still holds."""
 
 
 class Choice(Dialog[str | None]):

@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 
 
 class ShapedRadioButton(RadioButton):
-    """Textual's distinguishes on from off by colour alone."""
+    """A radio button that shows by its shape whether it is on; Textual's shows that by colour alone."""
 
     @property
     def _button(self) -> Content:
@@ -44,7 +44,7 @@ class ExportDialog(Form[Wanted | None]):
     MANUAL = "export"
 
     def __init__(self, run_ids: Sequence[str]) -> None:
-        """Several runs are written into a folder, under names of their own."""
+        """Asks for a file for one run; for several, which have names of their own, for a folder."""
         super().__init__(f"Export {len(run_ids)} runs" if len(run_ids) > 1 else f"Export {run_ids[0]}", "Export")
         self._run_ids = run_ids
         self._suggested = self._suggest("steps", "csv")

@@ -17,11 +17,11 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
-"""In the order in which they are at hand."""
+"""Labels of targets, those easiest to reach first."""
 
 
 Target: TypeAlias = tuple[Offset, Callable[[], object]]
-"""Where its letter stands, and what goes there."""
+"""Where a target's letter stands, and the call that goes there."""
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class HasTargets(Protocol):
     """A widget with other targets than itself, or a screen with others than what can have the focus on it."""
 
     def jump_targets(self) -> Sequence[Target]:
-        """Returns them by their places in the widget's content, or on the screen."""
+        """Returns the targets with their places in the widget's content, or on the screen."""
 
 
 class JumpScreen(ModalScreen[None]):

@@ -18,7 +18,7 @@ from tuiapp.widgets.steady_footer import SteadyFooter
 
 
 class ManualScreen(CoveredScreenFix[None]):
-    """Opens on the page `topic`."""
+    """The handbook, opened on the page `topic`."""
 
     CSS_PATH = "manual.tcss"
 

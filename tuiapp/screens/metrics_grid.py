@@ -31,15 +31,15 @@ from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 PAGE_CELLS = 14
-"""Kept free in the heading for "page 10 of 12"."""
+"""Cells kept free in the heading for "page 10 of 12"."""
 
 MOVES = {"left": -1, "right": 1, "far_left": -FAR_CELLS, "far_right": FAR_CELLS}
 
 LOOK_S = 2.0
-"""Between two looks whether what was constant has varied."""
+"""Time between two looks whether what was constant has varied."""
 
 LARGE_ONLY = ("cursor", "in", "out")
-"""Keys of a chart that are of a large one alone."""
+"""Keys that work in a large chart only."""
 
 
 class MetricsGrid(RefusingScreen[None]):
@@ -102,7 +102,7 @@ class MetricsGrid(RefusingScreen[None]):
         self._groups: dict[str, list[str]] = {"": []}
         """The metrics that match the filter, by group."""
         self._constants: dict[str, float] = {}
-        """Values of those among them that never varied: a line has these, no chart."""
+        """Values of the metrics that never varied: a line shows them, without a chart."""
         self._looked_at = 0.0
 
     def compose(self) -> ComposeResult:
@@ -143,7 +143,7 @@ class MetricsGrid(RefusingScreen[None]):
             self.charts.update()
 
     def _some_vary(self) -> bool:
-        """Looks now and then whether what was constant has varied."""
+        """Returns whether what was constant has varied; looks only now and then."""
         if time.monotonic() - self._looked_at < LOOK_S:
             return False
         self._looked_at = time.monotonic()

@@ -21,7 +21,7 @@ from textual.widgets.option_list import Option
 from tuiapp.screens.dialog import Picker, moving_keys
 
 KEPT = {"Theme", "Maximize", "Minimize", "Screenshot"}
-"""Textual's commands that no key of ours has."""
+"""The commands of Textual that are listed: those which no key of ours has."""
 
 WIDTH = 64
 """Cells of the box."""

@@ -1,4 +1,4 @@
-"""Lists to choose from: the metric to draw, and the theme, which is shown while the cursor is on it."""
+"""Lists to choose from: metrics, fields of the form, processes, themes and columns."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tuiapp.view.run_values import CONFIG, METRIC, known_values, own_values
 from tuiapp.widgets.option_field import LABEL_CELLS
 
 MANY = 16
-"""With more metrics a search field is shown."""
+"""Number of metrics above which a search field is shown."""
 
 MOST = 500
-"""Metrics in the list at once: of more those that are searched for."""
+"""Most entries in a list at once; the others are found by a search."""
 
 MAX_NAME = 60
 
 NOTHING = ""
-"""Returned for no metric."""
+"""The result where the user chose to have no metric."""
 
 
 class Pins(Protocol):
@@ -43,7 +43,7 @@ class Pins(Protocol):
     def pinned(self) -> Sequence[str]: ...
 
     def toggle_pin(self, name: str) -> None:
-        """Pins a metric, or no longer."""
+        """Pins a metric, or unpins it."""
 
 
 class MetricList(Picker[str | None]):
@@ -101,7 +101,7 @@ class MetricList(Picker[str | None]):
         return Content(f"{mark}{label}{pinned}" if label == full_name else f"{mark}{label}  ({full_name}){pinned}")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Pins where there are charts to pin to."""
+        """Leaves out the pin key where there are no charts to pin to."""
         return self._pins is not None if action == "pin" else True
 
     def action_pin(self) -> None:
@@ -217,11 +217,11 @@ class ThemeList(Picker[str | None]):
 
 
 AUTOMATIC = "automatic"
-"""Id of the choice that undoes all others; a column's is its place."""
+"""Id of the choice that undoes all others; a column's id is its index."""
 
 
 ByKind: TypeAlias = dict[str, Sequence[tuple[str, str]]]
-"""Names of columns with the words for them, by what they are."""
+"""Names of columns and their labels, by the kind of column."""
 
 
 class Picked(NamedTuple):
@@ -243,7 +243,7 @@ class Picked(NamedTuple):
 
 
 class Search(Input):
-    """Leaves the space bar to the list: no name is searched for by a space."""
+    """A search field that leaves the space bar to the list: no name is searched for by a space."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         return key != "space" and super().check_consume_key(key, character)

@@ -106,7 +106,7 @@ def _below(root: type[DOMNode]) -> Iterator[type[DOMNode]]:
 
 
 def check_keys(keys: Mapping[str, str]) -> list[Problem]:
-    """Checks the table `keys` for unknown bindings and keys. Imports every screen unless it is empty."""
+    """Returns the problems of the table `keys`: unknown bindings and keys. Imports every screen unless it is empty."""
     if not keys:
         return []
     names = {bound.name for bound in bindings()}
@@ -115,13 +115,13 @@ def check_keys(keys: Mapping[str, str]) -> list[Problem]:
 
 
 def check_key_names(name: str, keys: str) -> list[Problem]:
-    """Checks that keys exist."""
+    """Returns a problem for each of these keys that does not exist."""
     problems = [key_problem(key.strip()) for key in keys.split(",")]
     return [Problem(f"keys.{name}", problem) for problem in problems if problem]
 
 
 def check_theme(theme: str) -> list[Problem]:
-    """Checks the name of a theme."""
+    """Returns a problem if there is no theme of this name."""
     themes = BUILTIN_THEMES.keys() - UNREADABLE_THEMES
     if not theme or theme in themes:
         return []
@@ -130,7 +130,7 @@ def check_theme(theme: str) -> list[Problem]:
 
 
 MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
-"""In Textual's order."""
+"""The modifiers of a key, in Textual's order."""
 
 ALLOWED = 'keys, comma-separated, as "f9", "ctrl+k", "alt+left", "question_mark" or "?"'
 

@@ -58,7 +58,7 @@ class SavePreset(Form[PresetName | None]):
         overwrites: bool = True,
         renamed: str = "",
     ) -> None:
-        """`renamed` is the name of a preset that is renamed; with `overwrites`, a name in `existing` needs a further question."""
+        """`renamed` is a preset's name now; with `overwrites`, a name in `existing` needs a further question."""
         super().__init__(title, does)
         self._suggested, self._existing = suggested, existing
         self._description, self._overwrites, self._renamed = description, overwrites, renamed
@@ -267,7 +267,7 @@ class EnvironmentDialog(Dialog[bool]):
             self.call_later(self._close, True)
 
     def _tell(self, line: str, size: int) -> None:
-        """Called by the thread that makes it."""
+        """Shows a line of the installer and the bytes so far; called by the thread that makes the environment."""
         self._bytes = max(self._bytes, size)
         self.call_later(self._show, line)
 

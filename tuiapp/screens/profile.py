@@ -49,7 +49,7 @@ class ProfileScreen(CoveredScreenFix[None]):
         self._run, self._state, self._why_not = run, state, why_not
         self._rank: int | None = None
         self._asked_at = -1
-        """Step that the run had reached when it was asked; −1 if it was not."""
+        """The step that the run had reached when profiling was asked for; −1 if it was not."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():

@@ -1,4 +1,4 @@
-"""Quitting the program while runs continue."""
+"""Asks what becomes of runs when the program ends, and of processes that ended runs have left behind."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class OpenRun(Message):
     run: RunDir
     replay: bool = False
-    """Plays it from its first step at its original pace."""
+    """Whether the run is played from its first step at its original pace."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class RunLaunched(Message):
 class SweepQueued(Message):
     study: str
     what: str
-    """What has begun: "6 runs queued"."""
+    """What has begun, as in "6 runs queued"."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class CompareRuns(Message):
 
 @dataclass
 class CompareWith(Message):
-    """Lists all runs, for one to be compared with this."""
+    """Asks for the list of runs, to choose one that is compared with this."""
 
     run: RunDir
 

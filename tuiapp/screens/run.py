@@ -57,7 +57,7 @@ FOLD_BUDGET_S = 0.01
 """Longest time per tick for folding events: keys are served between ticks."""
 
 CATCH_UP_S = 0.003
-"""Until the next tick while events are left over or a key is being answered."""
+"""Time until the next tick while events are left over or a key is being answered."""
 
 FIRST_PICTURE_S = 0.3
 """How long the first picture waits for a journal to be read; before, it would be empty and as costly as the next."""
@@ -107,14 +107,14 @@ RUN_KEYS: list[BindingType] = [
 
 
 PAGES = {"left": -1, "right": 1, "far_left": -10, "far_right": 10}
-"""Keys of the charts -> how many pictures further they go."""
+"""Key of the charts → how many pictures further it goes."""
 
 OF_ENDED = {
     "export": "To export it meanwhile: g, then e.",
     "compare": "To compare it meanwhile: g, then x and c.",
     "again": "To run it again meanwhile: g, then a.",
 }
-"""Actions on ended runs alone, which leaves the footer of a live one room; where else they are."""
+"""Actions offered for ended runs only, which leaves room in the footer, and where else they are for a live run."""
 
 
 class RunScreen(RefusingScreen[None]):
@@ -145,7 +145,7 @@ class RunScreen(RefusingScreen[None]):
         self._reader = RunReader(run, feed or JournalFeed(run), clock)
         self._resumer = resumer
         self._asked_to_stop = False
-        """This attempt was asked to stop, whether or not it has confirmed."""
+        """Whether this attempt was asked to stop; it may not have confirmed yet."""
         self._asked_to_leave_at = -math.inf
         self._resuming = False
         self._source = RunSource(self._reader)
@@ -153,7 +153,7 @@ class RunScreen(RefusingScreen[None]):
         self._covering: MetricsGrid | ProfileScreen | None = None
         self._pages = Pages()
         self._held: frozenset[Topic] = frozenset()
-        """What changed while the grid, or the profile, covered the screen."""
+        """The parts that changed while the grid, or the profile, covered the screen."""
         self._put_off = 0
         self._arranged: Arrangement | None = None
         self._attempt = 0

@@ -1,4 +1,4 @@
-"""Between a feed and the Run screen: folds new events for a bounded time and reports what changed."""
+"""Folds a feed's new events for the Run screen, for a bounded time, and reports what changed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRESS_S = 0.45
 """Least time between two looks at how much of a journal is read."""
 
 CATCH_UP_S = 1.0
-"""Between two pictures while a long journal is read."""
+"""Time between two pictures while a long journal is read."""
 
 WAIT_S = 0.002
 """Polling interval while the first picture waits for a feed."""

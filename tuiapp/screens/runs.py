@@ -192,14 +192,14 @@ class RunsScreen(RefusingScreen[None]):
         self._listed: Sequence[ListRow] = ()
         """The rows of the list."""
         self._marked: list[RunDir] = []
-        """In the order in which they were marked."""
+        """The marked runs, in the order in which they were marked."""
         self._places = Places()
         self._sorted: dict[RunDir, RunInfo] = {}
         """The listed runs as they were when they were sorted: what changes by itself moves no row."""
         self._is_left = False
-        """Another screen than a dialog is on top."""
+        """Whether another screen than a dialog is on top."""
         self._columns = [NEWEST]
-        """By name, whether or not there is room for them."""
+        """Names of the columns, whether or not there is room for them."""
         self._memory = ChartMemory(self, title="Runs")
         view = self._memory.view
         self._chosen_sort = (view.sort, view.reverse) if is_column(view.sort) else ("", False)

@@ -38,7 +38,7 @@ TICK_S = 0.2
 SLICE_CELLS = 38
 """Least width of a slice: as many are beside each other as fit."""
 SLICE_SHARE = 5
-"""A slice has a line of so many of the screen's at least."""
+"""A slice has at least one line for every so many lines of the screen."""
 FRAME_ROWS = 8
 """Rows of the headings, the slices' axis and the footer."""
 
@@ -77,12 +77,12 @@ class StudyScreen(CoveredScreenFix[None]):
         self._first = 0
         """Number of the key that is drawn at the left."""
         self._by, self._reverse = "", False
-        """The column that it is sorted by; "" for the best first."""
+        """The column by which the table is sorted; "" for the best first."""
         self._open = set[str]()
         """Keys of the groups, of runs that differ in their seed alone, that are open."""
         self._importance: Mapping[str, float] = {}
         self._weighed = 0
-        """How many trials had ended when that was worked out."""
+        """How many trials had ended when the importance was worked out."""
 
     def compose(self) -> ComposeResult:
         yield Static(f"{self._place.name} · reading …", id="heading", markup=False)
@@ -201,7 +201,7 @@ class StudyScreen(CoveredScreenFix[None]):
 
 
 def _columns(state: StudyState) -> list[Column[RunInfo]]:
-    """The columns of the table: what trials differ in, and what they came to."""
+    """Returns the columns of the table: what trials differ in, and what they came to."""
     keys = [key_column(key, rank=2) for key in state.keys]
     objective = [column_of(state.objective.sort)] if state.objective else []
     standing = replace(BY_NAME["state"], cell=lambda info: PRUNED_WORDS if is_pruned(info) else state_words(info))

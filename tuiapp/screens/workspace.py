@@ -33,7 +33,7 @@ HIGH = 34
 """From this height on the charts are below the list, and below a short one that leaves room for them."""
 
 WIDE = 150
-"""From this width on they are beside it; where there is no room for both, either the list or the charts are shown."""
+"""From this width on the charts are beside the list; without room for both, either is shown."""
 
 LEAST_ROWS = 4
 """Rows of a list that scrolls above the charts of an open group, at least."""
@@ -52,22 +52,22 @@ class Charted(NamedTuple):
     places: Mapping[RunDir, int] = {}
     """Run → the index of its letter and colour."""
     groups: Mapping[int, str] = {}
-    """Names of those that have a place together."""
+    """Names of the groups whose runs share a place, by place."""
     unlike: Sequence[int] = ()
-    """Places of those whose mean says nothing: they have a line each."""
+    """Places of groups whose mean says nothing: their runs have a line each."""
     objective: str = ""
     """The metric of the first chart."""
     left_out: int = 0
     """Runs of the group for which there are no letters."""
     is_open: bool = False
-    """A group is open: its charts come before rows of the list that fit."""
+    """Whether a group is open: its charts then come before rows of the list that would fit."""
 
 
 class Workspace(Container):
     """Makes the charts when they are first shown, after the list's first picture."""
 
     def __init__(self, *children: Widget) -> None:
-        """Takes what stands in the list's place."""
+        """Takes the widgets of the list's place."""
         super().__init__(Vertical(*children, id="list"))
         self._charts: RunsCharts | None = None
         self._memory = ChartMemory(self)
@@ -147,16 +147,16 @@ class Workspace(Container):
 
 
 MOST = 4
-"""Charts at once."""
+"""Most charts at once."""
 
 TICK_S = 0.25
-"""Between two looks at what was read."""
+"""Time between two looks at what was read."""
 
 RUN_S = 0.1
-"""Between two drawings of live runs, for each run: many curves cost more."""
+"""Time between two drawings of live runs, for each run: many curves cost more."""
 
 PATIENCE_S = 0.5
-"""Until an empty chart is explained."""
+"""Time until an empty chart is explained."""
 
 
 class RunsCharts(Container):
