@@ -28,7 +28,7 @@ from screenshots import picture
 from tests.kit.harness import Watched, watching
 from tests.kit.terminal import Terminal
 from tuiapp.library.find import find_run
-from tuiapp.screens.arrangement import PANELS
+from tuiapp.screens.run_panels import PANELS
 from tuiapp.trainers.config.options import HANG_VARIABLE
 from tuiapp.trainers.config.settings import save_setting
 from tuiapp.trainers.contract.events import Alert

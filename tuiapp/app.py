@@ -20,7 +20,7 @@ from textual.screen import ModalScreen, Screen
 from tuiapp.feeds.end_watch import EndWatch
 from tuiapp.library.find import find_runs, titled
 from tuiapp.library.in_thread import in_thread
-from tuiapp.screens.palette import Palette, system_commands
+from tuiapp.screens.keys import Palette, system_commands
 from tuiapp.screens.preferences import UNREADABLE_THEMES, Preferences
 from tuiapp.screens.requests import CloneRun, CompareRuns, CompareWith, OpenRun, OpenStudy, RunLaunched, SweepQueued
 from tuiapp.terminal.driver import RobustDriver
@@ -271,7 +271,7 @@ class TuiApp(ReliableTimers, App[None]):
             self._push(RunScreen(run))
 
     def _replay(self, run: RunDir, speed: float = 1.0) -> None:
-        from tuiapp.feeds.replay_feed import ReplayFeed
+        from tuiapp.feeds.feed import ReplayFeed
         from tuiapp.screens.run import RunScreen
 
         self._push(RunScreen(run, ReplayFeed(run, speed)))
@@ -363,7 +363,7 @@ class TuiApp(ReliableTimers, App[None]):
 
     def action_toggle_help(self) -> None:
         if not isinstance(self.screen, ModalScreen):
-            from tuiapp.screens.keys_help import KeysHelp
+            from tuiapp.screens.keys import KeysHelp
 
             self.push_screen(KeysHelp(self.screen))
 

@@ -21,7 +21,7 @@ from tuiapp.app import TuiApp
 from tuiapp.screens.configure import ConfigureScreen
 from tuiapp.screens.devices import DevicesScreen
 from tuiapp.screens.dialog import Choice
-from tuiapp.screens.keys_help import KeysHelp
+from tuiapp.screens.keys import KeysHelp
 from tuiapp.screens.run import RunScreen
 from tuiapp.screens.runs import RunsScreen
 from tuiapp.terminal.driver import RobustDriver

@@ -14,8 +14,7 @@ from textual.widgets._footer import FooterKey
 from tests.kit import histories as h
 from tests.kit.run_app import until
 from tests.kit.stage import Stage, folded, run_screen
-from tuiapp.screens.keys_help import WORDS_CELLS, KeysHelp
-from tuiapp.screens.palette import Palette
+from tuiapp.screens.keys import WORDS_CELLS, KeysHelp, Palette
 from tuiapp.screens.preferences import nodes
 from tuiapp.screens.runs import RunsScreen
 

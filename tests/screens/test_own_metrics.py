@@ -10,8 +10,8 @@ from tests.kit import histories as h
 from tests.kit import own_metrics as own
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.screens.test_run_charts import drawn, listed
-from tuiapp.screens.arrangement import EpochsPanel
 from tuiapp.screens.pickers import MetricList
+from tuiapp.screens.run_panels import EpochsPanel
 from tuiapp.trainers.contract.events import AnyEvent, Facts, Metrics
 from tuiapp.trainers.state.known_metrics import first_choice, metric, of_interest, second_choice
 from tuiapp.widgets.chart_panel import ChartPanel

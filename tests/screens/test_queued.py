@@ -15,8 +15,8 @@ from tests.kit.digest_runs import digest_of
 from tests.kit.folding import fold
 from tests.kit.recorded import record
 from tests.kit.run_app import LARGE, RunApp, settled
-from tuiapp.screens.arrangement import is_alone
 from tuiapp.screens.quit import _live_question
+from tuiapp.screens.run_panels import is_alone
 from tuiapp.trainers.contract.events import Alert, Queued, encode
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import summarise

@@ -11,7 +11,7 @@ from tests.kit.run_app import LARGE, RunApp, until
 from tests.kit.shown import shown_lines
 from tests.screens.test_run_screen import text_of
 from tests.unit.state.test_replay import Clock, Source, journal
-from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.feeds.feed import ReplayFeed
 from tuiapp.screens.run import RunScreen
 from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.run_header import ReplayBar, RunHeader

@@ -14,7 +14,7 @@ from tests.kit import interrupted
 from tests.kit.reported import evaluation_event
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
 from tests.kit.shown import is_current
-from tuiapp.screens.arrangement import PANELS
+from tuiapp.screens.run_panels import PANELS
 from tuiapp.trainers.contract.events import WORST_EXAMPLES, Replicas
 from tuiapp.trainers.contract.media import MediaFolder, encode_png
 from tuiapp.trainers.contract.rundir import RunDir

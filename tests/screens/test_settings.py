@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from tests.kit.configure_app import Start, until
 from tests.screens.test_app import make_run
 from tuiapp.app import TuiApp
-from tuiapp.screens.palette import Palette
+from tuiapp.screens.keys import Palette
 from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preferences import bindings, key_problem, nodes
 from tuiapp.terminal.ascii_filter import to_ascii, wants_ascii

@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.widgets import Input, Static
 
 from tuiapp.screens.chart_grid import FAR_CELLS, ChartGrid, Layout, chart_keys
-from tuiapp.screens.keys_help import RefusingScreen
+from tuiapp.screens.keys import RefusingScreen
 from tuiapp.screens.pickers import MAX_NAME, Pins
 from tuiapp.trainers.state.known_metrics import by_importance, grouped, metric
 from tuiapp.trainers.state.objective import Objective, suggested

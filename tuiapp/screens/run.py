@@ -23,12 +23,21 @@ from tuiapp.actions.resume import Resumer, refusal, resumable
 from tuiapp.feeds.feed import Feed, JournalFeed
 from tuiapp.library.in_thread import in_thread
 from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, copy_path, perform, tell
-from tuiapp.screens.arrangement import LEAST_HEIGHT, PANELS, WIDE, Arrangement, arrange, heights, is_alone
 from tuiapp.screens.chart_grid import chart_keys
 from tuiapp.screens.chart_sources import RunSource
-from tuiapp.screens.charts import LEAST_WIDTH, RunCharts
-from tuiapp.screens.keys_help import RefusingScreen
+from tuiapp.screens.keys import RefusingScreen
 from tuiapp.screens.requests import CloneRun, CompareWith
+from tuiapp.screens.run_panels import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    PANELS,
+    WIDE,
+    Arrangement,
+    RunCharts,
+    arrange,
+    heights,
+    is_alone,
+)
 from tuiapp.screens.run_reader import Reading, RunReader, steer
 from tuiapp.terminal.slow_disk import patiently
 from tuiapp.trainers.contract.rundir import RunDir

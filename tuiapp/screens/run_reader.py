@@ -8,8 +8,7 @@ from collections.abc import Callable
 from math import floor
 from typing import NamedTuple, get_args
 
-from tuiapp.feeds.feed import Feed, MetadataFeed
-from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.feeds.feed import Feed, MetadataFeed, ReplayFeed
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.run_state import RunClock, RunState, Topic

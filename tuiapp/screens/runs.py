@@ -30,7 +30,7 @@ from tuiapp.screens.acting import ask_export, ask_report, ask_resume, ask_stop, 
 from tuiapp.screens.chart_grid import ChartMemory
 from tuiapp.screens.details import detail_lines
 from tuiapp.screens.dialog import Choice
-from tuiapp.screens.keys_help import RefusingScreen
+from tuiapp.screens.keys import RefusingScreen
 from tuiapp.screens.pickers import ColumnPicker, MetricList, Picked, columns_to_pick
 from tuiapp.screens.requests import CloneRun, CompareRuns, OpenRun, OpenStudy
 from tuiapp.screens.workspace import Charted, Workspace

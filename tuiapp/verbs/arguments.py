@@ -91,7 +91,7 @@ def interval(text: str) -> float:
 def speed(text: str) -> float:
     """Parses a speed factor: "4" or "4x"."""
     # Imported where a run is replayed.
-    from tuiapp.feeds.replay_feed import SPEEDS
+    from tuiapp.feeds.feed import SPEEDS
 
     return _number(text, SPEEDS[0], SPEEDS[-1], "a speed; use {:g} to {:g}.", suffix="x")
 

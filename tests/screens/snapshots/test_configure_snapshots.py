@@ -19,7 +19,7 @@ from tests.kit.stage import TWO_CORES, Stage, matrix, press, until
 from tests.screens.snapshots.conftest import Before, ComparePicture
 from tuiapp.library.presets import presets_dir, save_preset
 from tuiapp.screens.dialog import Choice
-from tuiapp.screens.palette import Palette
+from tuiapp.screens.keys import Palette
 from tuiapp.screens.pickers import ThemeList
 from tuiapp.screens.preset_dialogs import SavePreset
 from tuiapp.screens.quit import _stray_question

@@ -21,7 +21,7 @@ from tests.kit.stage import Stage, matrix, press, until
 from tests.screens.snapshots.conftest import ComparePicture
 from tests.screens.test_devices_screen import Recorded
 from tests.unit.state.test_replay import Clock, Source, journal
-from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.feeds.feed import ReplayFeed
 from tuiapp.library.chart_view import change_view
 from tuiapp.screens.compare import CompareScreen
 from tuiapp.screens.devices import DevicesScreen

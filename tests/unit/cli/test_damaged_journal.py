@@ -16,8 +16,7 @@ from tests.kit.command_line import Command, Done
 from tests.kit.recorded import record
 from tests.kit.waiting import wait_until as until
 from tuiapp.feeds.compare_feed import CompareFeed
-from tuiapp.feeds.feed import JournalFeed
-from tuiapp.feeds.replay_feed import ReplayFeed
+from tuiapp.feeds.feed import JournalFeed, ReplayFeed
 from tuiapp.trainers.contract.metrics import LOSS
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.curves import ALL

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import histories as h
-from tuiapp.feeds.replay_feed import SPEEDS, ReplayFeed
+from tuiapp.feeds.feed import SPEEDS, ReplayFeed
 from tuiapp.trainers.contract.events import AnyEvent, Event
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
@@ -63,7 +63,7 @@ def drain(feed: ReplayFeed) -> list[Event]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     # A busy machine may take longer to find out when the run began than a screen waits.
-    monkeypatch.setattr("tuiapp.feeds.replay_feed.KNOWN_S", 60.0)
+    monkeypatch.setattr("tuiapp.feeds.feed.KNOWN_S", 60.0)
     return Clock()
 
 
