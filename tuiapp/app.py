@@ -181,13 +181,11 @@ class TuiApp(ReliableTimers, App[None]):
         from tuiapp.screens.quit import farewell
 
         try:
-            titles = in_thread(self._live_titles).result(FAREWELL_S)
+            live = in_thread(lambda: {run: titled(run) for run in reversed(self._watched) if run.is_live()})
+            titles = live.result(FAREWELL_S)
         except TimeoutError:
             titles = {run: run.run_id for run in self._going_on()}
         return farewell(titles, self._stopping)
-
-    def _live_titles(self) -> dict[RunDir, str]:
-        return {run: titled(run) for run in reversed(self._watched) if run.is_live()}
 
     def _going_on(self) -> list[RunDir]:
         """Runs of this session that are not known to be over, the latest first."""

@@ -67,20 +67,20 @@ class DevicesScreen(CoveredScreenFix[None]):
         chosen = await self.app.push_screen_wait(ProcessList(listed))
         if chosen is None:
             return
-        words = describe(chosen)
-        text = f"{words}\n \nSIGTERM asks it to end; SIGKILL ends it at once, whatever it has not saved."
+        text = f"{describe(chosen)}\n \nSIGTERM asks it to end; SIGKILL ends it at once, whatever it has not saved."
         answers = [("keep", "Keep it", "default"), ("term", "SIGTERM", "warning"), ("kill", "SIGKILL", "error")]
         answer = await self.app.push_screen_wait(Choice(f"End process {chosen.pid}?", text, answers))
-        if answer not in ("term", "kill"):
+        sent = {"term": signal.SIGTERM, "kill": signal.SIGKILL}.get(answer or "")
+        if sent is None:
             return
         try:
-            send_signal(known_as[chosen.pid], signal.SIGTERM if answer == "term" else signal.SIGKILL)
+            send_signal(known_as[chosen.pid], sent)
         except ProcessLookupError:
             self.notify(f"Process {chosen.pid} has ended already, or is not of this container.", markup=False)
         except PermissionError:
             self.notify(f"Process {chosen.pid} is another user's: {chosen.user}.", severity="error", markup=False)
         else:
-            self.notify(f"Sent {'SIGTERM' if answer == 'term' else 'SIGKILL'} to process {chosen.pid}.", markup=False)
+            self.notify(f"Sent {sent.name} to process {chosen.pid}.", markup=False)
 
     def on_unmount(self) -> None:
         self._feed.close()

@@ -46,11 +46,8 @@ class Preferences:
         if self.settings.keys:
             app.set_keymap({name: keys for name, keys in self.settings.keys.items() if not check_key_names(name, keys)})
             # It imports every screen, which must not delay the first picture.
-            app.set_timer(0.5, self._check_keys)
+            app.set_timer(0.5, lambda: self._report(check_keys(self.settings.keys)))
         app.call_after_refresh(self._report, self._problems)
-
-    def _check_keys(self) -> None:
-        self._report(check_keys(self.settings.keys))
 
     def _report(self, problems: Sequence[Problem]) -> None:
         if problems:
@@ -66,11 +63,8 @@ class Preferences:
     def save_theme(self, name: str) -> None:
         try:
             save_setting("theme", name)
-        except (
-            OSError,
-            ValueError,
-            RuntimeError,
-        ) as error:  # unwritable, no TOML, nested too deeply or a loop of links
+        except (OSError, ValueError, RuntimeError) as error:
+            # The file cannot be written, or is no TOML, nested too deeply or a loop of links.
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             text = sanitize(f"Cannot write {settings_path()}: {why}.")
             self._app.notify(text, title="The theme was not saved", severity="warning", markup=False)

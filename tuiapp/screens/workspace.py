@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 from textual import on
@@ -256,17 +256,14 @@ class RunsCharts(Container):
         self.grid.update()
 
     def _layout(self, names: Sequence[str], size: Size) -> Layout:
-        """Returns the user's metrics at their places, and between them what is of interest."""
+        """Returns the user's metrics at their places, and between them what is of interest, the objective first."""
         columns, rows = grid_size(min(MOST, len(names)), size.width, size.height)
         wanted = [self._of_user.get(number) for number in range(min(MOST, columns * rows))]
-        remaining = (name for name in self._of_interest(names) if name not in wanted)
-        return Layout([name if name in names else next(remaining, None) for name in wanted], columns, rows)
-
-    def _of_interest(self, names: Sequence[str]) -> Iterator[str]:
-        """Yields the metrics, the objective first."""
         first = first_choice(names)
-        wanted = (self._objective, first, second_choice(names, first), *sorted(ordered(names), key=is_bookkeeping))
-        return iter(dict.fromkeys(name for name in wanted if name in names))
+        second = second_choice(names, first)
+        by_interest = dict.fromkeys([self._objective, first, second, *sorted(ordered(names), key=is_bookkeeping)])
+        remaining = (name for name in by_interest if name in names and name not in wanted)
+        return Layout([name if name in names else next(remaining, None) for name in wanted], columns, rows)
 
     @on(ChartGrid.MetricChosen)
     def _take(self, event: ChartGrid.MetricChosen) -> None:

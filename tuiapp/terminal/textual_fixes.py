@@ -1,6 +1,6 @@
 """Mends of Textual's timers and screens, a class each; `CoveredScreenFix` and, for dialogs, `ResizeLoopFix` have all.
 
-What each buys was measured: tests/bench/README.md. `tests/unit/terminal` fails when Textual no longer needs one.
+What each buys is in tests/bench/README.md; `test_still_needed.py` fails when Textual no longer needs one that it names.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.log_view import LogView
 
 
-def _late() -> float:
+def late_time() -> float:
     """The time, for a timer for one time: a second after it has looked what time it is."""
     frame = sys._getframe(1)
     once = frame.f_code is timer.Timer._run.__code__ and frame.f_locals["_repeat"] == 0
@@ -31,7 +31,7 @@ async def test_a_run_is_followed_though_all_timers_are_late(monkeypatch: pytest.
     app = RunApp()
     async with app.run_test(size=LARGE) as pilot:
         await until(pilot, lambda: app.screen is app.run_screen)
-        monkeypatch.setattr(_time, "get_time", _late)
+        monkeypatch.setattr(_time, "get_time", late_time)
         app.feed.events += h.running()
         for number in range(3):
             app.feed.events.append(LogLine(rank=0, stream="stdout", text=f"line {number}", **h.at(9 + number)))
@@ -45,7 +45,7 @@ async def test_the_app_sets_sure_timers(monkeypatch: pytest.MonkeyPatch, tmp_pat
     app = TuiApp(runs_dir=tmp_path)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        monkeypatch.setattr(_time, "get_time", _late)
+        monkeypatch.setattr(_time, "get_time", late_time)
         done: list[int] = []
         app.set_timer(0.001, lambda: done.append(1))
         await until(pilot, lambda: done == [1])
