@@ -30,9 +30,9 @@ async def confirm_quit(app: App[Any], runs: Sequence[RunDir], going_on: Sequence
 
     `going_on` are those that did a moment ago: the question is about them until a slow disk answers.
     """
-    until_answered = _question([run.run_id for run in going_on]) if going_on else None
-    looked = await soon(in_thread(_live_question, runs))
-    question = looked.result() if looked.done() else until_answered
+    live_question = await soon(in_thread(_live_question, runs))
+    of_a_moment_ago = _question([run.run_id for run in going_on]) if going_on else None
+    question = live_question.result() if live_question.done() else of_a_moment_ago
     if question is None:
         return "quit"
     if isinstance(app.screen, ModalScreen):

@@ -258,7 +258,7 @@ class Panel(NamedTuple):
     make: Callable[[RunReader, RunSource], Any]
     """Returns a widget that has `show(state)`; the row's name is its id and title."""
     inside: Literal["body", "middle", "lower"]
-    """The panel's container."""
+    """Container of the panel."""
     topic: Topic
     """The part of the run's state that it shows: it is drawn anew when that changes."""
     exists: Callable[[RunState], bool] = lambda state: True
@@ -270,7 +270,7 @@ class Panel(NamedTuple):
     only_alone: bool = False
     """Whether it is never shown among the others."""
     order: int = 0
-    """Its place in its container."""
+    """Place of the panel in its container."""
 
 
 PANELS = {
