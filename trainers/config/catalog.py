@@ -17,8 +17,8 @@ from tuiapp.trainers.config.mesh import OUTPUTS, TRANSFORMER, Rules
 from tuiapp.trainers.tasks.catalog import IMAGES, TEXT
 
 JAX_CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
-OLDER_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cu126"
 """Import names of JAX's NVIDIA GPU support."""
+OLDER_TORCH = "pip install torch --index-url https://download.pytorch.org/whl/cu126"
 
 LEAST_PYTHON = (3, 11)
 RANK_NEEDS = {"msgspec": (0, 19), "numpy": (1, 23)}
@@ -131,8 +131,8 @@ class Backend:
             plugin = next(name for name in JAX_CUDA_PLUGINS if installed.has(name))
             cuda = plugin.removeprefix("jax_cuda").removesuffix("_plugin")
             return unsuited(f"jax {installed.version_of('jax')}", cuda, machine, "pip install 'jax[cuda12]'")
-        if self.engine == "torch" and (found := installed.version_of(TORCH_CUDA)):
-            return unsuited(f"torch {installed.version_of('torch')}", found, machine, OLDER_TORCH)
+        if self.engine == "torch" and (cuda_version := installed.version_of(TORCH_CUDA)):
+            return unsuited(f"torch {installed.version_of('torch')}", cuda_version, machine, OLDER_TORCH)
         return ""
 
     def _built_for_cpus(self, installed: Installed) -> str:
@@ -476,10 +476,10 @@ def backends_with(key: str) -> tuple[str, ...]:
 
 def takes(backend: str, key: str) -> bool:
     """Whether a key concerns a backend's kind: built in, or a program of the user's own."""
-    own = BACKENDS[backend]
-    if own.builtin:
+    declared = BACKENDS[backend]
+    if declared.builtin:
         return all(other.builtin or key not in other.keys for other in BACKENDS.values())
-    return key in own.keys or key in COMMON_KEYS
+    return key in declared.keys or key in COMMON_KEYS
 
 
 MODELS = {
@@ -536,20 +536,20 @@ def frozen_weights(backend: str, freeze: str, weights: Iterable[str]) -> set[str
     """Returns those of a catalog model's weights that `freeze` names, as the backend's framework calls them."""
     weight_of = {own_name(backend, name): name for name in weights}
     prefix = "params." if BACKENDS[backend].framework == "jax" else ""
-    found = set().union(*(matching(pattern, weight_of, prefix) for pattern in patterns_of(freeze)))
-    return {weight_of[name] for name in found}
+    patterns = patterns_of(freeze)
+    return {weight_of[name] for pattern in patterns for name in matching(pattern, weight_of, prefix)}
 
 
 def own_name(backend: str, name: str) -> str:
     """What a backend's framework calls a weight of the catalog, which has Flax's names: `conv1.kernel`."""
-    known = BACKENDS[backend]
+    owner = BACKENDS[backend]
     layer, _, kind = name.rpartition(".")
     of_norm = re.match(r"(bn|norm)\d*$", layer.rpartition(".")[2]) is not None
-    if known.keras_backend or known.engine == "mxnet":
+    if owner.keras_backend or owner.engine == "mxnet":
         kind = {"scale": "gamma", "bias": "beta"}.get(kind, kind) if of_norm else kind
-    if known.keras_backend:
+    if owner.keras_backend:
         return f"{layer.replace('.', '_')}/{'embeddings' if kind == 'embedding' else kind}"
-    return name if known.engine == "jax" else f"{layer}.{'weight' if kind in WEIGHT else kind}"
+    return name if owner.engine == "jax" else f"{layer}.{'weight' if kind in WEIGHT else kind}"
 
 
 WEIGHT = ("kernel", "scale", "embedding")

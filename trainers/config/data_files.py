@@ -119,22 +119,22 @@ def data_dir() -> Path | None:
 def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
     """Where in `TUIAPP_DATA_DIR` a file may be, and its required sha256."""
     if folder := data_dir():
-        for place in (folder / dataset, folder):
-            yield place / file.name, file.sha256
+        for directory in (folder / dataset, folder):
+            yield directory / file.name, file.sha256
             if file.unpacked_sha256:
-                yield place / file.name.removesuffix(".gz"), file.unpacked_sha256
+                yield directory / file.name.removesuffix(".gz"), file.unpacked_sha256
 
 
 def where(dataset: str) -> Path | None:
     """The folder that has all of a data set's files; None if something must be downloaded."""
-    found: Path | None = None
+    folder: Path | None = None
     for file in FILES[dataset]:
         places = [path for path, _ in provided(dataset, file)]
         there = next((path for path in (*places, cache_dir(dataset) / file.name) if os.path.isfile(path)), None)
         if there is None:
             return None
-        found = found or there.parent
-    return found
+        folder = folder or there.parent
+    return folder
 
 
 class DatasetError(Exception):

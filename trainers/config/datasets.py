@@ -1,7 +1,8 @@
-"""The data sets, as data: those with a name, and the user's own.
+"""The data sets, as data: those with a name, and the user's own by their sources.
 
 The facts of the user's own come from its file, or from a process of its own at the launch: it may execute the user's
-code, or take long. Before that only what can be told at once is checked.
+code, or take long. Before that only what can be told at once is checked: a file's name and form, and the folders or
+the files of its parts.
 """
 
 from __future__ import annotations
@@ -18,161 +19,28 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from tuiapp.trainers.config import npz as npz_facts
+from tuiapp.trainers.config import npz
 from tuiapp.trainers.config.data_files import DatasetError, NotExaminedError
 from tuiapp.trainers.config.files import absolute
-from tuiapp.trainers.config.npz import read_facts
 from tuiapp.trainers.config.user_code import PY, UserCodeError
 from tuiapp.trainers.config.user_code import check as check_code
 from tuiapp.trainers.tasks import catalog as tasks
-from tuiapp.trainers.tasks.text import VOCABULARY
+from tuiapp.trainers.tasks.catalog import VOCABULARY
 
-HF = "hf:"
-
-TEST_SPLITS = ("test", "validation", "val", "valid", "dev")
-TABLE_SUFFIXES = (".parquet", ".arrow")
-
-
-class Splits(NamedTuple):
-    train: tuple[Path, ...]
-    test: tuple[Path, ...]
-    """Empty: the examples of `train` are split by the seed."""
-
-
-def find_splits(path: Path) -> Splits:
-    """Finds the files of each split by their names; raises DatasetError if there are none."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise DatasetError("pyarrow, which reads parquet files, is not installed: pip install 'pyarrow>=18'")
-    if importlib.util.find_spec("PIL") is None:
-        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
-    try:
-        if os.path.isfile(path) and path.suffix in TABLE_SUFFIXES:
-            return Splits((path,), ())
-        if not os.path.isdir(path):
-            found = "is neither a directory nor a .parquet file" if os.path.exists(path) else "is not there"
-            raise DatasetError(f"{path} {found}.")
-        files = sorted(
-            file
-            for suffix in TABLE_SUFFIXES
-            for depth in ("", "*/")
-            for file in path.glob(f"{depth}*{suffix}")
-            # `datasets` caches the results of its operations beside the data.
-            if not file.name.startswith((".", "cache-"))
-        )
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    if not files:
-        raise DatasetError(f"{path} has neither .parquet files nor .arrow files of save_to_disk.")
-    named = {file: _split(file.relative_to(path)) for file in files}
-    splits = {split for split in named.values() if split}
-    if not splits:
-        return Splits(tuple(files), ())
-    if "train" not in splits:
-        raise DatasetError(f"{path} has the splits {', '.join(sorted(splits))}, but no train.")
-    test = next((split for split in TEST_SPLITS if split in splits), None)
-    return Splits(
-        tuple(file for file in files if named[file] == "train"),
-        tuple(file for file in files if test and named[file] == test),
-    )
-
-
-def _split(file: Path) -> str:
-    """The split that a file belongs to, by its directory or its name, such as "train-00000-of-00002.parquet"."""
-    words = [file.parent.name, *re.split(r"[-_.]", file.stem)]
-    return next((word for word in words if word in ("train", *TEST_SPLITS)), "")
-
-
-FOLDER = "folder:"
-
-TEST_PARTS = ("test", "val")
+FOLDER, HF, NPZ, TEXT = "folder:", "hf:", "npz:", "text:"
+"""Prefixes of the user's own data, beside `PY`."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+TEST_PARTS = ("test", "val")
+TABLE_SUFFIXES = (".parquet", ".arrow")
+TEST_SPLITS = ("test", "validation", "val", "valid", "dev")
 
-
-class Parts(NamedTuple):
-    train: Path
-    test: Path | None
-    """None: the images of `train` are split by the seed."""
-    classes: tuple[str, ...]
-    """The names of the folders in `train`, sorted."""
-
-
-def find_parts(path: Path) -> Parts:
-    """Lists the classes' folders, but no image; raises DatasetError if they cannot be a data set."""
-    if importlib.util.find_spec("PIL") is None:
-        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
-    inside = _folders(path)
-    train, test = path, None
-    if "train" in inside:
-        found = [part for part in TEST_PARTS if part in inside]
-        if not found:
-            raise DatasetError(f"{path} has a folder train, but neither test nor val beside it.")
-        train = path / "train"
-        # Published test parts often have images without classes.
-        test = path / next((part for part in found if _folders(path / part)), found[0])
-    classes = tuple(_folders(train))
-    if len(classes) < 2:
-        raise DatasetError(f"{train} has {len(classes)} folders; it must have one for each class, two at least.")
-    if test and (other := [name for name in _folders(test) if name not in classes]):
-        raise DatasetError(f"{test} has a folder {other[0]}, but {train} has none; both must have the same classes.")
-    return Parts(train, test, classes)
-
-
-def _folders(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted, hidden ones left out."""
-    try:
-        with os.scandir(path) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except NotADirectoryError:
-        raise DatasetError(f"{path} is not a folder.") from None
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise DatasetError(f"{path} cannot be read: {why}.") from error
-
-
-TEXT = "text:"
 TEST_PART = 10
-"""One of so many parts is the test part."""
+"""One of so many parts of a text is the test part."""
 CONTEXT = 128
 
-
-class TextFacts(NamedTuple):
-    bytes: int
-    checksum: str
-
-
-def read_text_facts(path: Path) -> TextFacts:
-    """Reads the facts, cached while the file is unchanged; raises DatasetError if it cannot be read."""
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise DatasetError(f"{path} is not a file.")
-        return _read_text(path, found.st_mtime_ns, found.st_size)
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise DatasetError(f"{path} cannot be read: {reason}.") from error
-
-
-@lru_cache(maxsize=64)
-def _read_text(path: Path, _mtime_ns: int, _size: int) -> TextFacts:
-    with path.open("rb") as file:
-        return TextFacts(_size, hashlib.file_digest(file, "sha256").hexdigest()[:32])
-
-
-def parts(text_bytes: int) -> tuple[int, int]:
-    """The bytes of the training and the test part."""
-    test = text_bytes // TEST_PART
-    return text_bytes - test, test
-
-
-def windows(part_bytes: int, context: int) -> int:
-    """How many windows a part has, each with the byte after it."""
-    return max(0, part_bytes - 1) // context
-
-
-def least_bytes(context: int) -> int:
-    """Returns the least bytes of a text with a window in each part."""
-    return TEST_PART * (context + 1)
+CHECKED_BYTES = 256 << 20
+"""Images up to this size are read and checked before a launch, in about a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +74,17 @@ class Dataset:
     @property
     def decoded_bytes(self) -> int:
         return (self.train_examples + self.test_examples) * prod(self.input_shape) * self.value_bytes
+
+
+def parts(text_bytes: int) -> tuple[int, int]:
+    """The bytes of the training and the test part."""
+    test = text_bytes // TEST_PART
+    return text_bytes - test, test
+
+
+def windows(part_bytes: int, context: int) -> int:
+    """How many windows a part has, each with the byte after it."""
+    return max(0, part_bytes - 1) // context
 
 
 _CLOTHES = (
@@ -277,11 +156,6 @@ DATASETS = {
 }
 """The named data sets."""
 
-NPZ = "npz:"
-
-CHECKED_BYTES = 256 << 20
-"""Images up to this size are read and checked before a launch, in about a second."""
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -303,6 +177,156 @@ class Source:
     task: str = tasks.IMAGES.name
 
 
+def source_of(name: str) -> Source | None:
+    """Returns the source of the user's own data; None for a named data set, or an unknown one."""
+    return next((source for prefix, source in SOURCES.items() if name.startswith(prefix)), None)
+
+
+def task_of(name: str) -> tasks.Task:
+    """Returns what a data set is for, by its name alone."""
+    data = DATASETS.get(name) or source_of(name)
+    return tasks.TASKS[data.task] if data else tasks.IMAGES
+
+
+def labels_of(config: Mapping[str, object]) -> tuple[int, str]:
+    """How many labels an example has, and what they are called, by a configuration as the journal has it."""
+    called, context = task_of(str(config.get("dataset"))).labels, config.get("context")
+    return (context, called) if called and isinstance(context, int) else (1, "")
+
+
+def is_examined(name: str) -> bool:
+    """Whether a launch finds out the facts: they are not known before."""
+    source = source_of(name)
+    return source is not None and source.facts is None
+
+
+def find_dataset(name: str, context: int = CONTEXT) -> Dataset:
+    """The facts about a data set, read from the file for npz:PATH and text:PATH.
+
+    A text is divided into windows of `context` bytes. Raises DatasetError if the file is missing or invalid.
+
+    Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
+    """
+    if named := DATASETS.get(name):
+        return _in_windows(named, context)
+    source = source_of(name)
+    if source is None:
+        raise DatasetError(f"there is no data set {name!r}.")
+    if source.facts is not None:
+        return _in_windows(source.facts(name), context)
+    source.check(name)
+    raise NotExaminedError(f"{name} is not examined before a launch.")
+
+
+def _in_windows(data: Dataset, context: int) -> Dataset:
+    if data.task != tasks.TEXT.name:
+        return data
+    train, test = (windows(part, context) for part in parts(data.text_bytes))
+    if not train or not test:
+        message = (
+            f"{data.name} has {data.text_bytes:,} bytes, but windows of {context} need {TEST_PART * (context + 1):,}: "
+            f"use a longer text, or a smaller context."
+        )
+        raise DatasetError(message)
+    return replace(data, train_examples=train, test_examples=test, input_shape=(context,))
+
+
+def check_images(name: str) -> None:
+    """Reads images of an npz:PATH up to `CHECKED_BYTES`; raises DatasetError if damaged, or not finite."""
+    if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
+        npz.check_images(absolute(name.removeprefix(NPZ)))
+
+
+class Parts(NamedTuple):
+    train: Path
+    test: Path | None
+    """None: the images of `train` are split by the seed."""
+    classes: tuple[str, ...]
+    """The names of the folders in `train`, sorted."""
+
+
+def find_parts(path: Path) -> Parts:
+    """Lists the classes' folders, but no image; raises DatasetError if they cannot be a data set."""
+    if importlib.util.find_spec("PIL") is None:
+        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    inside = _folders(path)
+    train, test = path, None
+    if "train" in inside:
+        tests = [part for part in TEST_PARTS if part in inside]
+        if not tests:
+            raise DatasetError(f"{path} has a folder train, but neither test nor val beside it.")
+        train = path / "train"
+        # Published test parts often have images without classes.
+        test = path / next((part for part in tests if _folders(path / part)), tests[0])
+    classes = tuple(_folders(train))
+    if len(classes) < 2:
+        raise DatasetError(f"{train} has {len(classes)} folders; it must have one for each class, two at least.")
+    if test and (other := [name for name in _folders(test) if name not in classes]):
+        raise DatasetError(f"{test} has a folder {other[0]}, but {train} has none; both must have the same classes.")
+    return Parts(train, test, classes)
+
+
+def _folders(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted, hidden ones left out."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+    except NotADirectoryError:
+        raise DatasetError(f"{path} is not a folder.") from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise DatasetError(f"{path} cannot be read: {why}.") from error
+
+
+class Splits(NamedTuple):
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+    """Empty: the examples of `train` are split by the seed."""
+
+
+def find_splits(path: Path) -> Splits:
+    """Finds the files of each split by their names; raises DatasetError if there are none."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise DatasetError("pyarrow, which reads parquet files, is not installed: pip install 'pyarrow>=18'")
+    if importlib.util.find_spec("PIL") is None:
+        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    try:
+        if os.path.isfile(path) and path.suffix in TABLE_SUFFIXES:
+            return Splits((path,), ())
+        if not os.path.isdir(path):
+            problem = "is neither a directory nor a .parquet file" if os.path.exists(path) else "is not there"
+            raise DatasetError(f"{path} {problem}.")
+        files = sorted(
+            file
+            for suffix in TABLE_SUFFIXES
+            for depth in ("", "*/")
+            for file in path.glob(f"{depth}*{suffix}")
+            # `datasets` caches the results of its operations beside the data.
+            if not file.name.startswith((".", "cache-"))
+        )
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not files:
+        raise DatasetError(f"{path} has neither .parquet files nor .arrow files of save_to_disk.")
+    named = {file: _split(file.relative_to(path)) for file in files}
+    splits = {split for split in named.values() if split}
+    if not splits:
+        return Splits(tuple(files), ())
+    if "train" not in splits:
+        raise DatasetError(f"{path} has the splits {', '.join(sorted(splits))}, but no train.")
+    test = next((split for split in TEST_SPLITS if split in splits), None)
+    return Splits(
+        tuple(file for file in files if named[file] == "train"),
+        tuple(file for file in files if test and named[file] == test),
+    )
+
+
+def _split(file: Path) -> str:
+    """The split that a file belongs to, by its directory or its name, such as "train-00000-of-00002.parquet"."""
+    names = [file.parent.name, *re.split(r"[-_.]", file.stem)]
+    return next((name for name in names if name in ("train", *TEST_SPLITS)), "")
+
+
 def _check_code(value: str) -> None:
     try:
         check_code(value)
@@ -310,9 +334,29 @@ def _check_code(value: str) -> None:
         raise DatasetError(str(error)) from None
 
 
+def _text_facts(value: str) -> Dataset:
+    path = absolute(value.removeprefix(TEXT))
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise DatasetError(f"{path} is not a file.")
+        checksum = _read_checksum(path, status.st_mtime_ns, status.st_size)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise DatasetError(f"{path} cannot be read: {reason}.") from error
+    return _text(value, f"{status.st_size:,} bytes of text in {path}", status.st_size, checksum)
+
+
+@lru_cache(maxsize=64)
+def _read_checksum(path: Path, _mtime_ns: int, _size: int) -> str:
+    """Reads a text's checksum, cached while the file is unchanged."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+
 def _npz_facts(value: str) -> Dataset:
     path = absolute(value.removeprefix(NPZ))
-    facts = read_facts(path)
+    facts = npz.read_facts(path)
     return Dataset(
         value,
         f"{facts.train_examples:,} training images in {path}",
@@ -323,12 +367,6 @@ def _npz_facts(value: str) -> Dataset:
         facts.value_bytes,
         facts.checksum,
     )
-
-
-def _text_facts(value: str) -> Dataset:
-    path = absolute(value.removeprefix(TEXT))
-    facts = read_text_facts(path)
-    return _text(value, f"{facts.bytes:,} bytes of text in {path}", facts.bytes, facts.checksum)
 
 
 SOURCES = {
@@ -377,63 +415,3 @@ SOURCES = {
     )
 }
 """Prefix → source."""
-
-
-def source_of(name: str) -> Source | None:
-    """Returns the source of the user's own data; None for a named data set, or an unknown one."""
-    return next((source for prefix, source in SOURCES.items() if name.startswith(prefix)), None)
-
-
-def task_of(name: str) -> tasks.Task:
-    """Returns what a data set is for, by its name alone."""
-    known = DATASETS.get(name) or source_of(name)
-    return tasks.TASKS[known.task] if known else tasks.IMAGES
-
-
-def labels_of(config: Mapping[str, object]) -> tuple[int, str]:
-    """How many labels an example has, and what they are called, by a configuration as the journal has it."""
-    called, context = task_of(str(config.get("dataset"))).labels, config.get("context")
-    return (context, called) if called and isinstance(context, int) else (1, "")
-
-
-def is_examined(name: str) -> bool:
-    """Whether a launch finds out the facts: they are not known before."""
-    source = source_of(name)
-    return source is not None and source.facts is None
-
-
-def find_dataset(name: str, context: int = CONTEXT) -> Dataset:
-    """The facts about a data set, read from the file for npz:PATH and text:PATH.
-
-    A text is divided into windows of `context` bytes. Raises DatasetError if the file is missing or invalid.
-
-    Raises NotExaminedError if nothing is found wrong with a data set whose facts a launch finds out.
-    """
-    if known := DATASETS.get(name):
-        return _in_windows(known, context)
-    source = source_of(name)
-    if source is None:
-        raise DatasetError(f"there is no data set {name!r}.")
-    if source.facts is not None:
-        return _in_windows(source.facts(name), context)
-    source.check(name)
-    raise NotExaminedError(f"{name} is not examined before a launch.")
-
-
-def _in_windows(data: Dataset, context: int) -> Dataset:
-    if data.task != tasks.TEXT.name:
-        return data
-    train, test = (windows(part, context) for part in parts(data.text_bytes))
-    if not train or not test:
-        message = (
-            f"{data.name} has {data.text_bytes:,} bytes, but windows of {context} need {least_bytes(context):,}: "
-            f"use a longer text, or a smaller context."
-        )
-        raise DatasetError(message)
-    return replace(data, train_examples=train, test_examples=test, input_shape=(context,))
-
-
-def check_images(name: str) -> None:
-    """Reads images of an npz:PATH up to `CHECKED_BYTES`; raises DatasetError if damaged, or not finite."""
-    if name.startswith(NPZ) and find_dataset(name).decoded_bytes <= CHECKED_BYTES:
-        npz_facts.check_images(absolute(name.removeprefix(NPZ)))

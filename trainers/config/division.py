@@ -27,8 +27,8 @@ def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
 
 def devices_of(config: RunConfig, node: int) -> int:
     """Returns the devices of one node; a job that somebody else has started may have more nodes than are known."""
-    each = devices_of_nodes(config)
-    return each[min(node, len(each) - 1)]
+    devices = devices_of_nodes(config)
+    return devices[min(node, len(devices) - 1)]
 
 
 def node_of(rank: int, ranks: tuple[int, ...]) -> int:
@@ -66,9 +66,9 @@ def relative_speeds(rounds: Sequence[Sequence[float]]) -> tuple[float, ...]:
         for seconds in zip(*rounds, strict=True)
     ]
 
-    def is_clear(found: list[float]) -> bool:
-        sides = sum(one < 1 - BAND for one in found), sum(one > 1 + BAND for one in found)
-        return max(sides) >= CLEAR * len(found)
+    def is_clear(speeds: list[float]) -> bool:
+        sides = sum(speed < 1 - BAND for speed in speeds), sum(speed > 1 + BAND for speed in speeds)
+        return max(sides) >= CLEAR * len(speeds)
 
     return tuple(map(median, of_ranks)) if any(map(is_clear, of_ranks)) else (1.0,) * len(of_ranks)
 
@@ -84,9 +84,9 @@ def apportion(units: int, speeds: Sequence[float], least: int = 0) -> tuple[int,
     Each gets at least `least`, and at least one, or two if it can be: BatchNorm cannot normalize a single value.
     """
     least = max(least, min(2, units // len(speeds)))
-    whole = fsum(speeds)
-    exact = [units * speed / whole for speed in speeds]
-    parts = [max(least, int(one)) for one in exact]
+    total = fsum(speeds)
+    exact = [units * speed / total for speed in speeds]
+    parts = [max(least, int(share)) for share in exact]
     while sum(parts) != units:
         step = 1 if sum(parts) < units else -1
         able = [index for index, part in enumerate(parts) if part + step >= least]

@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeVar
 
@@ -77,8 +77,8 @@ def is_full(error: BaseException) -> bool:
 def no_space(directory: Path) -> str:
     """Says that there is no space left for a directory; "" if there is, or that is not known."""
     with contextlib.suppress(OSError):
-        found = os.statvfs(directory)
-        if found.f_bavail * found.f_frsize < LITTLE_BYTES:
+        system = os.statvfs(directory)
+        if system.f_bavail * system.f_frsize < LITTLE_BYTES:
             return f"there is no space left in {directory}"
     return ""
 
@@ -102,13 +102,13 @@ def why_not_trusted(path: Path) -> str:
     Raises OSError if it cannot be examined.
     """
     target = path.resolve()
-    for place in dict.fromkeys((target, target.parent, path.parent)):
-        found = place.stat()
-        if found.st_uid not in (os.geteuid(), 0):
-            return f"{place} belongs to another user"
-        if found.st_mode & 0o022:
-            mode = stat.S_IMODE(found.st_mode)
-            return f"others may write {place} (mode {mode:04o}). To change that: chmod go-w {shlex.quote(str(place))}"
+    for entry in dict.fromkeys((target, target.parent, path.parent)):
+        status = entry.stat()
+        if status.st_uid not in (os.geteuid(), 0):
+            return f"{entry} belongs to another user"
+        if status.st_mode & 0o022:
+            mode = stat.S_IMODE(status.st_mode)
+            return f"others may write {entry} (mode {mode:04o}). To change that: chmod go-w {shlex.quote(str(entry))}"
     return ""
 
 
@@ -130,6 +130,16 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY) -> int:
     return fd
 
 
+@contextlib.contextmanager
+def opened(path: Path | str) -> Iterator[int]:
+    """Yields a descriptor of a file that `open_regular` opens to be read, and closes it; raises OSError."""
+    fd = open_regular(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def open_own(path: Path, mode: Literal["ab", "wb", "xb"]) -> BinaryIO:
     """Opens a file of ours to be written, whatever the umask: a new one has mode 0600. Raises OSError."""
     return open(path, mode, opener=open_regular)
@@ -145,17 +155,10 @@ def take_from_others(path: Path) -> None:
 
 def read_end(path: Path, start: int, limit_bytes: int) -> str:
     """The text of a file from `start`, at most the last `limit_bytes`, invalid UTF-8 replaced; "" if unreadable."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return ""
-    try:
+    with contextlib.suppress(OSError), opened(path) as fd:
         start = max(start, os.fstat(fd).st_size - limit_bytes)
         return os.pread(fd, limit_bytes, start).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
+    return ""
 
 
 def reread(read: Callable[[], T]) -> T:
@@ -194,17 +197,17 @@ def user_cache() -> Path:
 
 
 def user_config() -> Path:
-    """For what the user sets."""
+    """Returns the directory for what the user sets."""
     return _base("XDG_CONFIG_HOME", "~/.config")
 
 
 def user_data() -> Path:
-    """For what the user keeps."""
+    """Returns the directory for what the user keeps."""
     return _base("XDG_DATA_HOME", "~/.local/share")
 
 
 def user_state() -> Path:
-    """For what is remembered between two starts."""
+    """Returns the directory for what is remembered between two starts."""
     return _base("XDG_STATE_HOME", "~/.local/state")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
 from tuiapp.trainers.config.machine import Gpu
 from tuiapp.trainers.config.settings import current_settings
@@ -28,29 +27,14 @@ class Use(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-class Limits(NamedTuple):
-    """Above which a GPU is in use."""
-
-    memory_percent: int
-    """Most of its memory that may be in use."""
-    load_percent: int
-    """Utilization that it stays below."""
-
-
-def limits() -> Limits:
-    """Returns the user's."""
-    settings = current_settings()
-    return Limits(settings.idle_memory, settings.idle_load)
-
-
 def use_of(gpu: Gpu) -> Use:
     """Returns what others leave of a GPU, by the user's limits."""
-    most = limits()
+    settings = current_settings()
     total, used = gpu.memory_total_bytes, gpu.memory_used_bytes
     if gpu.has_system_memory:
         total = None
-    full = total is not None and used is not None and used > most.memory_percent / 100 * total
-    if gpu.leases or full or (gpu.utilization_percent or 0) >= max(1, most.load_percent):
+    full = total is not None and used is not None and used > settings.idle_memory / 100 * total
+    if gpu.leases or full or (gpu.utilization_percent or 0) >= max(1, settings.idle_load):
         return Use.IN_USE
     return Use.SHARED if any(not process.draws for process in gpu.processes or ()) else Use.IDLE
 

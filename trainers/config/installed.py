@@ -6,6 +6,7 @@ the interpreter or a directory that it searches changes, as `pip install` change
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -107,15 +108,15 @@ _known: dict[str, _Kept] = {}
 
 def inspect_packages(python: str, packages: Sequence[str]) -> Installed:
     """Asks an interpreter which of the packages it has, unless it is known."""
-    found = known(python, packages)
-    if found is None:
-        found, searched = _ask(python, packages)
+    installed = known(python, packages)
+    if installed is None:
+        installed, searched = _ask(python, packages)
         prefix = os.path.dirname(os.path.dirname(python))
         places = [python, os.path.join(prefix, "pyvenv.cfg"), *searched]
-        _known[python] = _Kept([*packages], _times(places), os.environ.get("PYTHONPATH", ""), found)
-        if not found.problem:
+        _known[python] = _Kept([*packages], _times(places), os.environ.get("PYTHONPATH", ""), installed)
+        if not installed.problem:
             _keep()
-    return found
+    return installed
 
 
 def known(python: str, packages: Sequence[str]) -> Installed | None:
@@ -143,11 +144,11 @@ def installed_version(distribution: str) -> str | None:
 
 def _cuda_of_torch() -> str | None:
     """Returns the CUDA version that torch's version file states, without importing torch."""
-    found = importlib.util.find_spec("torch")
-    if found is None or not found.origin:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
         return None
     try:
-        text = Path(found.origin).with_name("version.py").read_text()
+        text = Path(spec.origin).with_name("version.py").read_text()
     except OSError:
         return None
     cuda = re.search("^cuda.*= '([0-9.]+)'", text, re.MULTILINE)
@@ -177,9 +178,9 @@ def _times(places: Sequence[str] | Mapping[str, object]) -> dict[str, int | None
     return {place: _changed_at(place) for place in places}
 
 
-def _changed_at(place: str) -> int | None:
+def _changed_at(path: str) -> int | None:
     try:
-        return os.stat(place).st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except (OSError, ValueError):
         return None
 
@@ -192,14 +193,12 @@ def _read_kept() -> dict[str, _Kept]:
 
 
 def _keep() -> None:
-    kept = {path: one for path, one in {**_read_kept(), **_known}.items() if os.path.exists(path)}
-    kept = {path: one for path, one in kept.items() if not one.installed.problem}
-    try:
+    answers = {**_read_kept(), **_known}.items()
+    kept = {path: answer for path, answer in answers if not answer.installed.problem and os.path.exists(path)}
+    # If it cannot be kept, it is asked again next time.
+    with contextlib.suppress(OSError):
         make_private(_file().parent)
         write_atomically(_file(), msgspec.json.encode(kept))
-    except OSError:
-        # It is asked again next time.
-        return
 
 
 def _file() -> Path:

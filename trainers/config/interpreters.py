@@ -54,8 +54,8 @@ def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | 
     framework = BACKENDS[backend].framework
     named = read_settings()[0].environments if named is None else named
     if name := next((name for name in (backend, framework) if name in named), ""):
-        given = find_program(named[name]) or named[name]
-        return Interpreter(given, "settings", f"change [environments] {name} in {settings_path()}")
+        program = find_program(named[name]) or named[name]
+        return Interpreter(program, "settings", f"change [environments] {name} in {settings_path()}")
     if framework and os.path.exists(environments_dir() / framework / COMPLETE):
         created = environments_dir() / framework / "bin" / "python"
         return Interpreter(str(created), "created", f"make it again: tuiapp env remove {framework}")
@@ -89,5 +89,5 @@ def environments_dir() -> Path:
 def find_program(name: str) -> str:
     """The absolute path of a program, found as a shell finds it; "" for none."""
     path = os.path.abspath(os.path.expanduser(name)) if os.sep in name or name.startswith("~") else name
-    found = shutil.which(path)
-    return os.path.abspath(found) if found else ""
+    program = shutil.which(path)
+    return os.path.abspath(program) if program else ""

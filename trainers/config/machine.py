@@ -192,7 +192,7 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
         lines = own.read_text().splitlines()
     except OSError:
         return []
-    found = []
+    groups = []
     for line in lines:
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -200,8 +200,8 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
         mount = root / "memory" if controllers else root
         # In a container the group's own directory may be what is mounted.
         inner = mount / group.lstrip("/")
-        found += [one for one in (inner, *inner.parents) if one.is_relative_to(mount)]
-    return found
+        groups += [directory for directory in (inner, *inner.parents) if directory.is_relative_to(mount)]
+    return groups
 
 
 def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
@@ -251,23 +251,27 @@ def own_address(network: str = "") -> str:
     import psutil
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    found = {
+    interfaces = {
         name: [address.address for address in addresses if address.family == socket.AF_INET]
         for name, addresses in psutil.net_if_addrs().items()
         if name in up
     }
     if network:
-        if found.get(network):
-            return found[network][0]
-        if any(network in addresses for addresses in found.values()):
+        if interfaces.get(network):
+            return interfaces[network][0]
+        if any(network in addresses for addresses in interfaces.values()):
             return network
     else:
-        others = [address for addresses in found.values() for address in addresses if not address.startswith("127.")]
-        if others:
-            return others[0]
+        outside = [
+            address for addresses in interfaces.values() for address in addresses if not address.startswith("127.")
+        ]
+        if outside:
+            return outside[0]
         raise NotHereError("this machine has no address but loopback; name another, such as lo.")
-    known = ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in found.items() if addresses) or "none"
-    raise NotHereError(f"{network!r} is neither an interface nor an address of this machine. It has: {known}.")
+    listed = (
+        ", ".join(f"{name} ({', '.join(addresses)})" for name, addresses in interfaces.items() if addresses) or "none"
+    )
+    raise NotHereError(f"{network!r} is neither an interface nor an address of this machine. It has: {listed}.")
 
 
 def interface_of(address: str) -> str:
@@ -275,7 +279,8 @@ def interface_of(address: str) -> str:
     import psutil
 
     return next(
-        (name for name, some in psutil.net_if_addrs().items() if any(one.address == address for one in some)), ""
+        (name for name, some in psutil.net_if_addrs().items() if any(entry.address == address for entry in some)),
+        "",
     )
 
 
@@ -306,12 +311,12 @@ def choose(wanted: str, present: Mapping[str, Sequence[str]]) -> list[str]:
     chosen: list[str] = []
     for word in [*present] if wanted == "all" else filter(None, (word.strip() for word in wanted.split(","))):
         if word.isascii() and word.isdecimal():
-            found = [*present][int(word) : int(word) + 1]
+            matches = [*present][int(word) : int(word) + 1]
         else:
-            found = [uuid for uuid in (*present, *parts) if uuid.startswith(word)]
-        if len(found) != 1:
+            matches = [uuid for uuid in (*present, *parts) if uuid.startswith(word)]
+        if len(matches) != 1:
             break
-        chosen += [uuid for uuid in present.get(found[0]) or found if uuid not in chosen]
+        chosen += [uuid for uuid in present.get(matches[0]) or matches if uuid not in chosen]
     return chosen
 
 

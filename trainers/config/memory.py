@@ -82,8 +82,8 @@ class Shortage:
 def can_estimate(config: RunConfig) -> bool:
     """Whether the memory can be estimated: what models and data of the user's own take may not be known."""
     model = MODELS.get(config.model)
-    known = model is not None and model.task == task_of(config.dataset).name and not is_examined(config.dataset)
-    return known and BACKENDS[config.backend].builtin
+    fits = model is not None and model.task == task_of(config.dataset).name and not is_examined(config.dataset)
+    return fits and BACKENDS[config.backend].builtin
 
 
 def estimate_memory(config: RunConfig) -> MemoryEstimate:
@@ -93,12 +93,12 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
     """
     data = find_dataset(config.dataset, config.context)
     size = MODELS[config.model].size(data.input_shape, data.classes)
-    each = {name: FLOAT32_BYTES * prod(shape) for name, shape in size.weights.items()}
+    bytes_of = {name: FLOAT32_BYTES * prod(shape) for name, shape in size.weights.items()}
     if mesh_of(config.mesh, config.devices).model > 1:
-        each = {name: each[name] // parts for name, _, parts, _ in split_weights(config, data)}
-    frozen = frozen_weights(config.backend, config.freeze, each)
+        bytes_of = {name: bytes_of[name] // parts for name, _, parts, _ in split_weights(config, data)}
+    frozen = frozen_weights(config.backend, config.freeze, bytes_of)
     # No framework keeps a gradient or optimizer state of what is frozen.
-    weights, trained = sum(each.values()), sum(size for name, size in each.items() if name not in frozen)
+    weights, trained = sum(bytes_of.values()), sum(size for name, size in bytes_of.items() if name not in frozen)
     if BACKENDS[config.backend].splits_state:
         # What is gathered for as long as a block computes is not counted.
         weights, trained = (-(-size // max(1, config.devices)) for size in (weights, trained))
@@ -116,27 +116,27 @@ def _activations(config: RunConfig, size: Size) -> int:
     """What the examples that a device takes at once keep for the backward pass, and what that makes of it."""
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
-    each = BACKWARD * number * size.activations
+    per_example = BACKWARD * number * size.activations
     if BACKENDS[config.backend].engine == "jax":
         # PyTorch's attention computes the scores anew. XLA keeps them in float32, and what softmax makes of them.
-        each += XLA_PLACE_BYTES * size.pooled + (FLOAT32_BYTES + number) * size.scores
+        per_example += XLA_PLACE_BYTES * size.pooled + (FLOAT32_BYTES + number) * size.scores
         if config.devices > 1 and mesh_of(config.mesh, config.devices).model == 1:
             # There XLA splits loops around BatchNorm that it joins on one device, and keeps what lies between.
-            each += number * size.normalized
+            per_example += number * size.normalized
     else:
-        each += PLACE_BYTES * size.pooled
+        per_example += PLACE_BYTES * size.pooled
     examples = -(-max(local_batches(config)) // config.accumulate)
     # A transformer's layers take their inputs in the parts that the ones before them make; others gather them.
     parts = mesh_of(config.mesh, config.devices).model if MODELS[config.model].rules is TRANSFORMER else 1
-    return int(each * examples) // parts
+    return int(per_example * examples) // parts
 
 
 def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, int, str]]:
     """Each weight of a model of the catalog, its shape, in how many parts it is split, and why not in more."""
     model, parts = MODELS[config.model], mesh_of(config.mesh, config.devices).model
     weights = model.size(data.input_shape, data.classes).weights
-    found = ((name, shape, split_of(name, shape, model.rules, parts)) for name, shape in weights.items())
-    return [(name, shape, 1 if split.axis is None else parts, split.why_not) for name, shape, split in found]
+    splits = ((name, shape, split_of(name, shape, model.rules, parts)) for name, shape in weights.items())
+    return [(name, shape, 1 if split.axis is None else parts, split.why_not) for name, shape, split in splits]
 
 
 def slots(config: RunConfig) -> int:
@@ -158,8 +158,8 @@ def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
     if config.platform != "cuda":
         free = machine.memory_available_bytes
         return [] if free is None else [("this machine", free)]
-    known = [(f"GPU {gpu.number}", free_bytes(gpu)) for gpu in chosen_gpus(config, machine)]
-    return [(name, free) for name, free in known if free is not None]
+    gpus = [(f"GPU {gpu.number}", free_bytes(gpu)) for gpu in chosen_gpus(config, machine)]
+    return [(name, free) for name, free in gpus if free is not None]
 
 
 def free_bytes(gpu: Gpu) -> int | None:
@@ -213,11 +213,11 @@ def shortages(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> 
     """Places with too little free memory: each GPU must hold one device's share, the host all of them."""
     wanted = estimate.total if config.platform == "cuda" else on_host(config, estimate)
     pools = config.platform == "cuda" and BACKENDS[config.backend].engine == "jax"
-    found = [
+    places = [
         Shortage(where, wanted + (_beside_pool(free) if pools else 0), free)
         for where, free in free_memory(config, machine)
     ]
-    return [one for one in found if one.free_bytes < one.wanted_bytes]
+    return [shortage for shortage in places if shortage.free_bytes < shortage.wanted_bytes]
 
 
 def check_gpus_have_room(config: RunConfig, machine: Machine) -> list[Problem]:
@@ -245,8 +245,8 @@ def _held_by(gpu: Gpu) -> str:
     """Who holds its memory, as far as that is known."""
     if not gpu.processes:
         return ""
-    known = [process for process in gpu.processes if process.pid is not None]
-    named = [" ".join(filter(None, (one.user, one.name, f"(pid {one.pid})"))) for one in known]
+    visible = [process for process in gpu.processes if process.pid is not None]
+    named = [" ".join(filter(None, (process.user, process.name, f"(pid {process.pid})"))) for process in visible]
     return f", used by {', '.join(named)}" if named else ", used by processes outside this container"
 
 
@@ -258,7 +258,7 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
     activations = estimate.activations * config.accumulate
     for parts in range(config.accumulate + 1, min(local) + 1):
         less = replace(estimate, activations=activations // parts)
-        if not any(one % parts for one in local) and not shortages(config, machine, less):
+        if not any(batch % parts for batch in local) and not shortages(config, machine, less):
             return parts
     return None
 
@@ -293,13 +293,13 @@ def check_data_fits(config: RunConfig, machine: Machine, data: Dataset | None = 
     except DatasetError:
         # `check_data` reports it.
         return []
-    each, copies, free = data.decoded_bytes, data_copies(config), machine.memory_available_bytes
-    if free is None or data.mapped or each * copies <= free:
+    data_bytes, copies, free = data.decoded_bytes, data_copies(config), machine.memory_available_bytes
+    if free is None or data.mapped or data_bytes * copies <= free:
         return []
-    in_all = f" in each of {copies} copies, {each * copies / GIB:,.2f} GiB in all" if copies > 1 else ""
+    in_all = f" in each of {copies} copies, {data_bytes * copies / GIB:,.2f} GiB in all" if copies > 1 else ""
     fewer = " or fewer devices" if config.devices > 1 else ""
     message = (
-        f"{config.dataset} takes {each / GIB:,.2f} GiB of memory{in_all}, but {free / GIB:,.2f} GiB are free. "
+        f"{config.dataset} takes {data_bytes / GIB:,.2f} GiB of memory{in_all}, but {free / GIB:,.2f} GiB are free. "
         f"Use less data{fewer}, or free memory."
     )
     return [Problem("dataset", message, also=("devices",))]

@@ -53,16 +53,16 @@ def parse_mesh(text: str) -> Mesh | None:
     """
     if not text.strip():
         return None
-    found = dict[str, int]()
+    axes = dict[str, int]()
     for word in text.split(","):
         name, equals, count = (part.strip() for part in word.partition("="))
-        if not equals or name not in AXES or name in found or not re.fullmatch(r"[1-9][0-9]{0,3}", count):
+        if not equals or name not in AXES or name in axes or not re.fullmatch(r"[1-9][0-9]{0,3}", count):
             raise ValueError(
                 f"{text[:60]!r} is no mesh: give the devices along each axis, as 'batch=2,model=2'; the axes are batch "
                 "and model, each once, of 1 to 9999 devices."
             )
-        found[name] = int(count)
-    return Mesh(found.get("batch", 1), found.get("model", 1))
+        axes[name] = int(count)
+    return Mesh(axes.get("batch", 1), axes.get("model", 1))
 
 
 def mesh_of(text: str, devices: int) -> Mesh:

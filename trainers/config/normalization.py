@@ -24,7 +24,7 @@ class Normalization(msgspec.Struct, frozen=True):
 
     def over(self, channels: int) -> Normalization:
         """Returns the normalization of so many channels: single numbers are repeated."""
-        mean, std = (each * channels if len(each) == 1 else each for each in (self.mean, self.std))
+        mean, std = (values * channels if len(values) == 1 else values for values in (self.mean, self.std))
         return Normalization(mean, std)
 
 

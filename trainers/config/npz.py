@@ -101,9 +101,9 @@ class NpzFile:
                     kept[:] = block
                 if not (finite := np.isfinite(kept)).all():
                     wrong = int(finite.argmin())
-                    place = [int(index) for index in np.unravel_index(done + wrong, header.shape, order)]
+                    position = [int(index) for index in np.unravel_index(done + wrong, header.shape, order)]
                     raise DatasetError(
-                        f"{self._path}: {name}{place} is {block[wrong]}; images must be finite float32 numbers. "
+                        f"{self._path}: {name}{position} is {block[wrong]}; images must be finite float32 numbers. "
                         "Replace such values (numpy.nan_to_num), or remove these images."
                     )
                 done += block.size
@@ -174,7 +174,10 @@ def check_images(path: Path) -> None:
 @lru_cache(maxsize=64)
 def _read(path: Path, _mtime_ns: int, _size: int) -> NpzFacts:
     with open_npz(path) as file:
-        _check_members(path, file.members)
+        arrays = {name.removesuffix(".npy") for name in file.members if name.endswith(".npy")}
+        if missing := [name for name in ARRAYS if name not in arrays]:
+            has = ", ".join(sorted(arrays)[:8]) or "nothing"
+            raise DatasetError(f"{path} has no array {missing[0]}; it has {has}, and needs {', '.join(ARRAYS)}.")
         headers = {name: file.header(name) for name in ARRAYS}
         check_headers(str(path), headers)
         checksum = file.checksum(ARRAYS)
@@ -182,13 +185,6 @@ def _read(path: Path, _mtime_ns: int, _size: int) -> NpzFacts:
     train, test = headers["x_train"], headers["x_test"]
     value_bytes = 1 if train.dtype.name == "uint8" else 4
     return NpzFacts(train.shape[0], test.shape[0], _image_shape(train), classes, value_bytes, checksum)
-
-
-def _check_members(path: Path, members: list[str]) -> None:
-    arrays = {name.removesuffix(".npy") for name in members if name.endswith(".npy")}
-    if missing := [name for name in ARRAYS if name not in arrays]:
-        has = ", ".join(sorted(arrays)[:8]) or "nothing"
-        raise DatasetError(f"{path} has no array {missing[0]}; it has {has}, and needs {', '.join(ARRAYS)}.")
 
 
 def check_headers(source: str, headers: dict[str, Header]) -> None:
@@ -232,5 +228,5 @@ def greatest_label(source: str, name: str, labels: npt.NDArray[Any]) -> int:
 
 def _reason(error: Exception) -> str:
     """The system's or the library's message, on one line."""
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-    return " ".join(words.split()).rstrip(".")[:200]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
+    return " ".join(text.split()).rstrip(".")[:200]

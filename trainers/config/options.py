@@ -109,7 +109,7 @@ class Option:
             return True
         key, allowed = self.only
         value = str(values[key])
-        return value in allowed or any(one.endswith(":") and value.startswith(one) for one in allowed)
+        return value in allowed or any(prefix.endswith(":") and value.startswith(prefix) for prefix in allowed)
 
     def allowed(self) -> str:
         if self.menu:
@@ -136,9 +136,9 @@ class Option:
         Returns an int widened to float for a float key, a list as a tuple.
         """
         if self.kind == "list":
-            if not isinstance(value, list | tuple):
-                raise self._refuse(value)
-            if any(isinstance(item, bool) or not isinstance(item, str | int) for item in value):
+            if not isinstance(value, list | tuple) or any(
+                isinstance(item, bool) or not isinstance(item, str | int) for item in value
+            ):
                 raise self._refuse(value)
             items = tuple(item if isinstance(item, str) else shown(item) for item in value)
             if not all(map(str.isprintable, items)):
@@ -151,18 +151,19 @@ class Option:
         if self.kind == "str":
             if not isinstance(value, str):
                 raise self._refuse(value)
-            if self.choices and value not in self.choices and self.prefix_of(value) in ("", value):
-                raise self._refuse(value, self._nearest(value))
-            if self.choices and not value.isprintable():
-                raise self._refuse(value, " It has characters that cannot be shown.")
             if not self.choices:
                 self._check_text(value)
+            elif value not in self.choices and self.prefix_of(value) in ("", value):
+                raise self._refuse(value, self._nearest(value))
+            elif not value.isprintable():
+                raise self._refuse(value, " It has characters that cannot be shown.")
             return value
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._refuse(value)
-        if self.kind == "int" and not isinstance(value, int):
-            raise self._refuse(value)
-        if not self._in_range(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or (self.kind == "int" and isinstance(value, float))
+            or not self._in_range(value)
+        ):
             raise self._refuse(value)
         return float(value) if self.kind == "float" else value
 
@@ -272,9 +273,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """The known word that a mistyped or shortened one is meant for; "" where none is near enough to be that."""
-    spelt = {name.casefold(): name for name in known}
+    spelt = {name.casefold(): name for name in names}
     word = word.casefold()
     # Of 4 letters one may be wrong, of 3 none, so that "gpu" is not taken for "cpu".
     near = get_close_matches(word, spelt, n=1, cutoff=0.75)
@@ -283,9 +284,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return spelt[near[0]] if near else ""
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, names: Iterable[str]) -> str:
     """The sentence " Did you mean …?" for the nearest known word, or ""."""
-    meant = nearest(word, known)
+    meant = nearest(word, names)
     return f" Did you mean {meant!r}?" if meant else ""
 
 

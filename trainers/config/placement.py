@@ -44,8 +44,8 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     """
     interpreter = find_interpreter(config.backend, config.python)
     if reason := why_not(config.backend, interpreter):
-        words = reason if interpreter.origin == "python" else f"{config.backend} cannot run here: {reason}"
-        raise ConfigError([Problem(interpreter.key, words)])
+        message = reason if interpreter.origin == "python" else f"{config.backend} cannot run here: {reason}"
+        raise ConfigError([Problem(interpreter.key, message)])
     if interpreter.origin == "python":
         config = msgspec.structs.replace(config, python=interpreter.python)
     problems = check_data(config)
@@ -80,8 +80,8 @@ def _with_devices_said(config: RunConfig) -> RunConfig:
             config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))
         if uneven := devices_per_node(config.devices_per_node):
             return msgspec.structs.replace(config, nodes=len(uneven), devices=sum(uneven))
-        if (given := weights(config.shares)) and not config.devices and len(given) != config.nodes:
-            return msgspec.structs.replace(config, devices=len(given))
+        if (shares := weights(config.shares)) and not config.devices and len(shares) != config.nodes:
+            return msgspec.structs.replace(config, devices=len(shares))
     except ValueError:
         raise ConfigError(cross_check(config)) from None
     return config
@@ -101,7 +101,7 @@ def check_data(config: RunConfig) -> list[Problem]:
     """Problems of the data set, of the model, or of training it on the data: reads the user's files. Or of a script."""
     if not BACKENDS[config.backend].builtin:
         return check_script(config)
-    problems = _check_code("model", config.model) or _check_own_loss(config)
+    problems = _check_model(config)
     try:
         return problems + check_facts(config, find_dataset(config.dataset, config.context))
     except NotExaminedError:
@@ -122,11 +122,11 @@ def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
         )
         problems.append(Problem("augment", message, also=("dataset",)))
     try:
-        given = parse_normalization(config.normalize)
+        normalization = parse_normalization(config.normalize)
     except ValueError:
         # cross_check says so.
-        given = None
-    if given and not given.over(channels).fits(channels):
+        normalization = None
+    if normalization and not normalization.over(channels).fits(channels):
         message = f"{config.normalize!r} has not a number for each of the {channels} channels of {config.dataset}."
         problems.append(Problem("normalize", message, also=("dataset",)))
     if config.model not in MODELS or MODELS[config.model].task != IMAGES.name:
@@ -143,21 +143,18 @@ def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
     return problems
 
 
-def _check_code(key: str, value: str) -> list[Problem]:
-    try:
-        if value.startswith(PY):
-            check_code(value)
-    except UserCodeError as error:
-        return [Problem(key, str(error))]
-    return []
-
-
-def _check_own_loss(config: RunConfig) -> list[Problem]:
-    """Problems of a loss of the user's own that can be seen in its file; ranks find the others."""
-    wrong = beside_own_loss(config, f"the file of {config.model}")
-    if not wrong or not (config.model.startswith(PY) and has_function(config.model, "loss")):
+def _check_model(config: RunConfig) -> list[Problem]:
+    """Returns problems of a model and a loss of the user's own that can be seen in its file; ranks find the others."""
+    if not config.model.startswith(PY):
         return []
-    return [Problem(key, words, also=("model",)) for key, words in wrong.items()]
+    try:
+        check_code(config.model)
+    except UserCodeError as error:
+        return [Problem("model", str(error))]
+    useless = beside_own_loss(config, f"the file of {config.model}")
+    if useless and has_function(config.model, "loss"):
+        return [Problem(key, message, also=("model",)) for key, message in useless.items()]
+    return []
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -230,18 +227,18 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
 def _find_gpu(name: str, machine: Machine) -> Gpu:
     if gpu := find(name, machine.gpus):
         return gpu
-    known = ", ".join(f"{gpu.number} ({gpu.uuid})" for gpu in machine.gpus)
+    available = ", ".join(f"{gpu.number} ({gpu.uuid})" for gpu in machine.gpus)
     limit = f"; {machine.gpu_limit}" if machine.gpu_limit else ""
     hint = suggest(name, [gpu.uuid for gpu in machine.gpus])
-    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {known}{limit}.{hint}")])
+    raise ConfigError([Problem("device_ids", f"there is no GPU {name!r} here; available: {available}{limit}.{hint}")])
 
 
 def _all(machine: Machine) -> str:
-    whole = sum(gpu.part is None for gpu in machine.gpus)
-    words = "1 GPU" if whole == 1 else f"{whole} GPUs"
-    if parts := len(machine.gpus) - whole:
-        words += f", and {parts} MIG instance{'s' if parts > 1 else ''}, of which a run can use one alone"
-    return f"{words}; {machine.gpu_limit}" if machine.gpu_limit else words
+    gpus = sum(gpu.part is None for gpu in machine.gpus)
+    text = "1 GPU" if gpus == 1 else f"{gpus} GPUs"
+    if parts := len(machine.gpus) - gpus:
+        text += f", and {parts} MIG instance{'s' if parts > 1 else ''}, of which a run can use one alone"
+    return f"{text}; {machine.gpu_limit}" if machine.gpu_limit else text
 
 
 def _count_on_nodes(config: RunConfig, *, most: int) -> int:

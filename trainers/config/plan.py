@@ -112,12 +112,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """Says how the devices are laid out, and which weights each has whole; "" without a mesh of their own."""
         if not self.config.mesh:
             return ""
-        reasons = dict.fromkeys(self.whole_weights.values())
-        whole = [
-            f"whole on each device: {', '.join(name for name, one in self.whole_weights.items() if one == why)} ({why})"
-            for why in reasons
-        ]
-        return "; ".join([str(self.mesh), *whole])
+        names: dict[str, list[str]] = {}
+        for name, why in self.whole_weights.items():
+            names.setdefault(why, []).append(name)
+        kept = [f"whole on each device: {', '.join(weights)} ({why})" for why, weights in names.items()]
+        return "; ".join([str(self.mesh), *kept])
 
     def batch_of(self, rank: int) -> int:
         """How many examples of each global batch a rank, or device, takes; those along "model" have the same."""
@@ -190,11 +189,11 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
     data = data or find_dataset(config.dataset, config.context)
     steps_per_epoch = data.train_examples // config.global_batch_size
     steps = config.epochs * steps_per_epoch
-    model = MODELS.get(config.model)
+    model, normalization = MODELS.get(config.model), parse_normalization(config.normalize)
     examples: tuple[int, ...] = ()
+    # The values of a draft may not fit together.
     with suppress(ValueError):
         examples = examples_of_ranks(config)
-    # Of a draft they may not fit together.
     size = model.size(data.input_shape, data.classes) if model and model.task == data.task else None
     return Plan(
         config=config,
@@ -210,7 +209,7 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
         whole_weights={
             name: why for name, _, _, why in (split_weights(config, data) if size and config.mesh else ()) if why
         },
-        normalization=given.over(data.input_shape[2]) if (given := parse_normalization(config.normalize)) else None,
+        normalization=normalization.over(data.input_shape[2]) if normalization else None,
     )
 
 

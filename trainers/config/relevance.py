@@ -39,10 +39,10 @@ def drop_inapplicable(config: RunConfig) -> RunConfig:
     return msgspec.structs.replace(config, **{key: OPTIONS[key].default for key in idle})
 
 
-def check_inapplicable(config: RunConfig, given: Iterable[str]) -> list[Problem]:
+def check_inapplicable(config: RunConfig, keys: Iterable[str]) -> list[Problem]:
     """Reports keys in `given`, those set explicitly, that would be ignored."""
     values = to_mapping(config)
-    return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(given))]
+    return [_problem(key, values) for key in sorted(inapplicable_keys(values) & set(keys))]
 
 
 def with_changes(base: Mapping[str, object], changes: Mapping[str, object], checks: Sequence[Check] = ()) -> RunConfig:

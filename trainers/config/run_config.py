@@ -39,8 +39,8 @@ def read_ports(text: str) -> range:
     """Reads "29500" or "29500-29510", both ends included, and "" as `ANY`; raises ValueError."""
     if not text.strip():
         return ANY
-    found = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?", text)
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    match = re.fullmatch(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?", text)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high <= 65_535:
         raise ValueError(f"{text[:60]!r} is no port or range of ports: use one of 1 to 65535, or LOW-HIGH.")
     return range(low, high + 1)
@@ -685,18 +685,18 @@ _NEAR = {name: option for option in OPTIONS.values() for name in option.similar}
 
 def find_option(key: str) -> tuple[Option | None, bool]:
     """The option of that name, or one that is near; and whether it is the same, by its name or alias."""
-    if found := OPTIONS.get(key) or _MEANT.get(key):
-        return found, True
+    if option := OPTIONS.get(key) or _MEANT.get(key):
+        return option, True
     return _NEAR.get(key), False
 
 
 def get_option(key: str) -> Option:
     """The option of that name or alias; raises ConfigError, with what is meant or near, if there is none."""
-    found, same = find_option(key)
-    if found and same:
-        return found
-    if found:
-        hint = f" Use {found.key!r}{f': {found.help}' if found.help else ''}."
+    option, is_same = find_option(key)
+    if option and is_same:
+        return option
+    if option:
+        hint = f" Use {option.key!r}{f': {option.help}' if option.help else ''}."
     else:
         hint = suggest(key, (*OPTIONS, *_MEANT)) or f" The keys are: {', '.join(OPTIONS)}."
     # Anything but a name is quoted: it may be long, or empty, or hold control characters.
@@ -840,8 +840,8 @@ def _check_training(config: RunConfig) -> list[Problem]:
         except DatasetError as error:
             problems = [Problem("context", str(error), also=("dataset",))]
     mesh = mesh_of(config.mesh, config.devices)
-    if config.mesh and (found := _check_mesh(config, mesh)):
-        return [*problems, *found]
+    if config.mesh and (mesh_problems := _check_mesh(config, mesh)):
+        return [*problems, *mesh_problems]
     shares = _check_shares(config)
     if config.global_batch_size > (most := OPTIONS["global_batch_size"].maximum or 0):
         message = f"{config.global_batch_size:,} examples a step are too many: use a global batch of at most {most:,}."
@@ -874,8 +874,8 @@ def _check_shares(config: RunConfig) -> list[Problem]:
             divide_batch(config.shares, config.global_batch_size, nodes, config.accumulate)
     except ValueError as error:
         return [Problem("shares", str(error), also=("global_batch_size", "devices", "nodes", "accumulate"))]
-    units, rest = divmod(config.global_batch_size, config.accumulate)
-    if config.shares == MEASURED and rest:
+    units, remainder = divmod(config.global_batch_size, config.accumulate)
+    if config.shares == MEASURED and remainder:
         message = f"{config.global_batch_size} makes no {config.accumulate} equal parts, which accumulate asks for."
         return [Problem("global_batch_size", message, also=("accumulate", "shares"))]
     if config.shares == MEASURED and units < config.devices:
@@ -894,16 +894,10 @@ def _check_mesh(config: RunConfig, mesh: Mesh) -> list[Problem]:
     count = config.devices or len(config.device_ids)
     if count and mesh.batch * mesh.model != count:
         named = "devices" if config.devices else "device_ids"
+        fitting = [str(Mesh(count // model, model)) for model in range(1, count + 1) if count % model == 0]
         message = f"{config.mesh} is {mesh.batch * mesh.model} devices, but {named} says {count}: "
-        message += f"{_meshes(count)}."
-        return [Problem("mesh", message, also=(named,))]
+        return [Problem("mesh", f"{message}{' or '.join(fitting[:4])} would be.", also=(named,))]
     return []
-
-
-def _meshes(count: int) -> str:
-    """Some meshes of so many devices, in words."""
-    fitting = [str(Mesh(count // model, model)) for model in range(1, count + 1) if count % model == 0]
-    return f"{' or '.join(fitting[:4])} would be"
 
 
 def _check_task(config: RunConfig) -> list[Problem]:
@@ -916,12 +910,12 @@ def _check_task(config: RunConfig) -> list[Problem]:
         message = f"{config.augment} changes images; {config.dataset} is {task.name}: use off."
         return [Problem("augment", message, also=("dataset",))]
     if model and model.task != task.name:
-        those = ", ".join(one.name for one in MODELS.values() if one.task == task.name)
+        those = ", ".join(row.name for row in MODELS.values() if row.task == task.name)
         message = f"{model.name} trains on {model.task}, not on {task.name} as of {config.dataset}: use {those}."
         return [Problem("model", message, also=("dataset",))]
     if task.name not in backend.tasks:
-        others = ", ".join(one.name for one in BACKENDS.values() if one.builtin and task.name in one.tasks)
-        message = f"{backend.name} has no model for {task.name} as of {config.dataset}: use {others}."
+        backends = ", ".join(row.name for row in BACKENDS.values() if row.builtin and task.name in row.tasks)
+        message = f"{backend.name} has no model for {task.name} as of {config.dataset}: use {backends}."
         return [Problem("backend", message, also=("dataset",))]
     return []
 
@@ -1003,21 +997,21 @@ def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
 
 def best_by(config: RunConfig) -> str:
     """By which figure evaluations are the best: the key `best`, if the task, or a model of one's own, has it."""
-    known = task_of(config.dataset).best_by
-    return config.best if config.best in known or config.best.startswith(BEST_OWN) else known[0]
+    allowed = task_of(config.dataset).best_by
+    return config.best if config.best in allowed or config.best.startswith(BEST_OWN) else allowed[0]
 
 
 def figure_of(best: str) -> tuple[str, bool]:
     """The figure's name in a value of the key `best`, and whether more of it is better."""
-    own = next((prefix for prefix in BEST_OWN if best.startswith(prefix)), "")
-    return best.removeprefix(own), own == HIGHEST or best == "accuracy"
+    direction = next((prefix for prefix in BEST_OWN if best.startswith(prefix)), "")
+    return best.removeprefix(direction), direction == HIGHEST or best == "accuracy"
 
 
 def beside_own_loss(config: RunConfig, file: str) -> dict[str, str]:
     """The keys that mean nothing beside a loss of the user's own, which `file` has, and what to do."""
-    given = {"label_smoothing": (bool(config.label_smoothing), "0"), "augment": (config.augment == "mixup", "off")}
-    words = f"changes what cross entropy is taken of, but {file} has a loss of its own: use"
-    return {key: f"{words} {off}, or rename the loss." for key, (is_set, off) in given.items() if is_set}
+    useless = {"label_smoothing": (bool(config.label_smoothing), "0"), "augment": (config.augment == "mixup", "off")}
+    message = f"changes what cross entropy is taken of, but {file} has a loss of its own: use"
+    return {key: f"{message} {off}, or rename the loss." for key, (is_set, off) in useless.items() if is_set}
 
 
 def _multiples(size: int, devices: int) -> str:
@@ -1061,10 +1055,10 @@ def _read_lines(text: str) -> dict[str, Any] | None:
     """
     table: dict[str, Any] = {}
     for line in filter(None, text.split("\n")):
-        found = _read_line(line)
-        if found is None or found[0] in table:
+        item = _read_line(line)
+        if item is None or item[0] in table:
             return None
-        key, value = found
+        key, value = item
         table[key] = list(value) if isinstance(value, list) else value
     return table
 
@@ -1113,8 +1107,8 @@ def learning_rate_words(config: RunConfig) -> str:
     """Says what a rate given for another batch comes to, "0.1 for 256 → 0.4 at 1,024"; "" if it is used as given."""
     if not config.learning_rate_for:
         return ""
-    given = f"{config.learning_rate:.6g} for {config.learning_rate_for:,}"
-    return f"{given} → {actual_rate(config):.6g} at {config.global_batch_size:,}"
+    meant = f"{config.learning_rate:.6g} for {config.learning_rate_for:,}"
+    return f"{meant} → {actual_rate(config):.6g} at {config.global_batch_size:,}"
 
 
 def started_rate_words(config: Mapping[str, object]) -> str:

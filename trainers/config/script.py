@@ -43,8 +43,8 @@ def data_name(config: RunConfig) -> str:
 
 def rank_processes(config: RunConfig) -> int:
     """Rank processes of a placed configuration: one per device, or one on each node that owns its devices."""
-    each = BACKENDS[config.backend].process_per_device and config.processes == "per-device"
-    return config.devices if each else config.nodes
+    is_one_per_device = BACKENDS[config.backend].process_per_device and config.processes == "per-device"
+    return config.devices if is_one_per_device else config.nodes
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -74,9 +74,7 @@ def place_script(config: RunConfig) -> RunConfig:
 
 
 def check_script(config: RunConfig) -> list[Problem]:
-    """Problems of the files that a script's configuration names; none for a built-in trainer."""
-    if BACKENDS[config.backend].builtin:
-        return []
+    """Problems of the files that a script's configuration names."""
     problems = []
     if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
         problems.append(Problem("script", why))
@@ -117,9 +115,9 @@ def _arguments(config: RunConfig) -> list[str]:
 
 def variables(config: RunConfig) -> dict[str, str]:
     """The environment variables that a configuration gives its script."""
-    given = read_texts(config.values)
-    values = {f"{CONFIG_VARIABLE}{name}": value for name, value in given.items()}
-    if named := [name for name in named_in_braces(config.arguments) if name in given]:
+    texts = read_texts(config.values)
+    values = {f"{CONFIG_VARIABLE}{name}": value for name, value in texts.items()}
+    if named := [name for name in named_in_braces(config.arguments) if name in texts]:
         values[IN_ARGUMENTS] = " ".join(named)
     return {**values, **read_environment(config.environment)}
 
@@ -128,8 +126,8 @@ def read_code(config: RunConfig) -> tuple[str, bytes] | None:
     """Name and text of a placed configuration's script; None if it cannot be read or is too long."""
     path = Path(config.script)
     if config.script.startswith(MODULE):
-        place = Path(config.working_directory, *config.script.removeprefix(MODULE).split("."))
-        path = place / "__main__.py" if os.path.isdir(place) else place.with_suffix(".py")
+        module_path = Path(config.working_directory, *config.script.removeprefix(MODULE).split("."))
+        path = module_path / "__main__.py" if os.path.isdir(module_path) else module_path.with_suffix(".py")
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CODE_BYTES + 1)
@@ -169,7 +167,7 @@ def _why_no_script(script: str) -> str:
 def _nearest(path: str, fits: Callable[[str], bool]) -> str:
     directory, name = os.path.split(path)
     try:
-        names = [one for one in os.listdir(directory) if one.isprintable() and fits(os.path.join(directory, one))]
+        names = [file for file in os.listdir(directory) if file.isprintable() and fits(os.path.join(directory, file))]
     except OSError:
         return ""
     return suggest(name, names)

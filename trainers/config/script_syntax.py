@@ -33,8 +33,8 @@ def split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        words = f"{error}".lower()
-        raise ValueError(f"{shown(text)} cannot be split into words: {words}; close the quotation.") from None
+        reason = f"{error}".lower()
+        raise ValueError(f"{shown(text)} cannot be split into words: {reason}; close the quotation.") from None
 
 
 def read_environment(text: str, names: re.Pattern[str] = _VARIABLE) -> dict[str, str]:
@@ -78,7 +78,7 @@ def as_value(text: str) -> bool | int | float | str:
 
 def fill_in(word: str, values: Mapping[str, str]) -> str:
     """Puts values into the place of their names in braces; braces around anything else stay."""
-    return _BRACES.sub(lambda found: values.get(found[1], found[0]), word)
+    return _BRACES.sub(lambda match: values.get(match[1], match[0]), word)
 
 
 def named_in_braces(text: str) -> list[str]:

@@ -76,7 +76,7 @@ def mask_arguments(text: str) -> str:
         return MASK
     masked = [*mask_words(words)]
     # What is masked need not be quoted for a shell.
-    return text if masked == words else " ".join(one if MASK in one else shlex.quote(one) for one in masked)
+    return text if masked == words else " ".join(word if MASK in word else shlex.quote(word) for word in masked)
 
 
 def mask_environment(text: str) -> str:
@@ -103,9 +103,9 @@ def _mask_value(key: str, value: object) -> object:
     if isinstance(value, str):
         return _mask_text(key, value) if value and not isinstance(value, Masked) else value
     if isinstance(value, dict):
-        return {name: _mask_value(str(name), one) for name, one in value.items()}
+        return {name: _mask_value(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple) and value:
-        return type(value)(_mask_value(key, one) for one in value)
+        return type(value)(_mask_value(key, item) for item in value)
     return value
 
 

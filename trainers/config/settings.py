@@ -124,8 +124,8 @@ def _check(key: str, value: object) -> object:
     if key == "environments":
         return _check_environments(value)
     if key not in OPTIONS:
-        known = [*OPTIONS, *TABLES]
-        hint = suggest(key, known) or f" The keys are: {', '.join(known)}."
+        keys = [*OPTIONS, *TABLES]
+        hint = suggest(key, keys) or f" The keys are: {', '.join(keys)}."
         raise ConfigError([Problem(shown(key), f"unknown setting.{hint}")])
     checked = OPTIONS[key].check(value)
     if key == "webhook" and checked:
@@ -146,13 +146,13 @@ def _check_keys(value: object) -> dict[str, str]:
 def _check_environments(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ConfigError([Problem("environments", f"{shown(value)} is not allowed; it must be a table.")])
-    known = list(
+    names = list(
         dict.fromkeys(name for backend in BACKENDS.values() for name in (backend.name, backend.framework) if name)
     )
     problems = []
     for name, python in value.items():
-        if name not in known:
-            hint = suggest(name, known) or f" It must be one of {', '.join(known)}."
+        if name not in names:
+            hint = suggest(name, names) or f" It must be one of {', '.join(names)}."
             problems.append(Problem(f"environments.{shown(name)}", f"there is no such backend or framework.{hint}"))
         elif not isinstance(python, str) or not python.strip() or not python.isprintable():
             message = f'{shown(python)} is not allowed; it must be an interpreter, as "~/venvs/jax/bin/python".'

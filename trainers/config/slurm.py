@@ -92,7 +92,7 @@ def _options(text: str) -> list[str]:
 
 def _lead_s(options: Sequence[str]) -> int:
     """How long before the time limit of a job Slurm is to send the signal."""
-    limits = [found[1] for option in options if (found := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", option))]
+    limits = [match[1] for option in options if (match := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", option))]
     limit_s = _limit_s(limits[-1]) if limits else None
     # 0 means unlimited.
     return min(SIGNAL_S, max(1, limit_s // SIGNAL_SHARE)) if limit_s else SIGNAL_S
@@ -100,11 +100,11 @@ def _lead_s(options: Sequence[str]) -> int:
 
 def _limit_s(text: str) -> int | None:
     """A time limit in seconds, as sbatch(1) reads it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None if it is none."""
-    if (found := _LIMIT.fullmatch(text)) is None:
+    if (match := _LIMIT.fullmatch(text)) is None:
         return None
-    fields = [int(field) for field in found["fields"].split(":")]
-    if found["days"] is not None:
-        fields = [24 * int(found["days"]) + fields[0], *fields[1:], 0, 0]
+    fields = [int(field) for field in match["fields"].split(":")]
+    if match["days"] is not None:
+        fields = [24 * int(match["days"]) + fields[0], *fields[1:], 0, 0]
     elif len(fields) < 3:
         fields = [0, *fields, 0]
     return 3600 * fields[0] + 60 * fields[1] + fields[2]

@@ -45,25 +45,25 @@ def check(value: str) -> UserCode:
     code = parse(value)
     names = read_names(code.file)
     if code.name not in names and "*" not in names:
-        known = f"; it defines {', '.join(names[:12])}" if names else ""
-        raise UserCodeError(f"{code.file} defines no {code.name}{known}.{suggest(code.name, names)}")
+        defined = f"; it defines {', '.join(names[:12])}" if names else ""
+        raise UserCodeError(f"{code.file} defines no {code.name}{defined}.{suggest(code.name, names)}")
     return code
 
 
 def read_names(file: Path) -> tuple[str, ...]:
     """The names a file defines at its top level, "*" for a star import; raises UserCodeError if it cannot be read."""
     try:
-        found = file.stat()
+        status = file.stat()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise UserCodeError(f"{file} cannot be read: {why}.{_suggest_file(file)}") from error
-    return _read_names(file, found.st_mtime_ns, found.st_size)
+    return _read_names(file, status.st_mtime_ns, status.st_size)
 
 
 def has_function(value: str, name: str) -> bool:
     """Whether the file of a value that `check` has passed says `def NAME` at its top level."""
     tree = ast.parse(read_text(parse(value).file))
-    return any(isinstance(one, ast.FunctionDef) and one.name == name for one in tree.body)
+    return any(isinstance(statement, ast.FunctionDef) and statement.name == name for statement in tree.body)
 
 
 def read_text(file: Path) -> str:
@@ -93,8 +93,8 @@ def files_of(*values: str) -> list[Path]:
 
 def slug(value: str) -> str:
     """A model or script as part of a directory's name: `py:net.py:MyNet` as "py-mynet", `train.py` as "train"."""
-    own = f"py-{parse(value).name}" if value.startswith(PY) else value.removesuffix(".py")
-    return re.sub(r"[^a-z0-9]+", "-", own.lower())[:40].strip("-") or "run"
+    subject = f"py-{parse(value).name}" if value.startswith(PY) else value.removesuffix(".py")
+    return re.sub(r"[^a-z0-9]+", "-", subject.lower())[:40].strip("-") or "run"
 
 
 @lru_cache(maxsize=64)

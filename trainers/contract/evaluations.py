@@ -78,12 +78,12 @@ class Evaluations:
             if name and event.last_step >= ranks.get(rank, (0, None))[0]:
                 ranks[rank] = event.last_step, reported[name][-1]
         losses, accuracies = (reported.get(name, ()) for name in names)
-        found = [
+        evaluated = [
             *(Evaluated(loss=loss) for loss in losses),
             *(Evaluated(accuracy=accuracy) for accuracy in accuracies),
         ]
-        if found:
-            self._best[rank] = extremes([self._best.get(rank, NEVER), *found])
+        if evaluated:
+            self._best[rank] = extremes([self._best.get(rank, NEVER), *evaluated])
 
     @property
     def last(self) -> Evaluated:

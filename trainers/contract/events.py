@@ -166,7 +166,7 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
     """Metric → entry → 1 or -1: those of `values` that JSON cannot hold."""
 
     def __post_init__(self) -> None:
-        sizes = {*map(len, self.values.values()), *(len(each) for each in (self.counts, self.rows) if each is not None)}
+        sizes = {len(column) for column in (*self.values.values(), self.counts, self.rows) if column is not None}
         if len(sizes) != 1 or 0 in sizes:
             raise ValueError("the lists of `values` and `counts` are empty or differ in length")
         counted = not self.counts or 0 < min(self.counts) <= max(self.counts) < MAX_COUNT
@@ -354,8 +354,8 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
         """The metric that another is drawn by; "" if by steps. Its own goes before patterns, the last pattern first."""
         for pattern in (name, *reversed(self.step_metrics)):
             if pattern in self.step_metrics and (pattern == name or fnmatchcase(name, pattern)):
-                found = self.step_metrics[pattern]
-                return "" if found == name else found
+                metric = self.step_metrics[pattern]
+                return "" if metric == name else metric
         return ""
 
     def followed_by(self, later: Facts) -> Facts:
@@ -496,8 +496,8 @@ class Figures(msgspec.Struct, frozen=True, array_like=True):
 
     def followed_by(self, column: Sequence[float | None], *, late: bool = False) -> Figures:
         """Returns these figures with further values; `late` ones are of earlier steps."""
-        known = [value for value in (self.least, self.greatest, *column) if value is not None]
-        return Figures(self.last if late else column[-1], min(known), max(known)) if known else Figures()
+        values = [value for value in (self.least, self.greatest, *column) if value is not None]
+        return Figures(self.last if late else column[-1], min(values), max(values)) if values else Figures()
 
 
 class Blemish(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.config.files import open_regular, opened
 from tuiapp.trainers.config.machine import Gpu, Lease
 from tuiapp.trainers.contract.lock import FLOCK
 
@@ -63,31 +63,27 @@ def take(uuids: Sequence[str], run_id: str) -> list[int]:
     To be called while `choosing`. Those of which no note can be written have none.
     """
     _sweep()
-    found = []
+    descriptors = []
     for uuid in uuids:
         lease = Lease(gpu=uuid, run=run_id, user=_user(), since=time.time())
         with contextlib.suppress(OSError):
             fd = open_regular(directory() / lease.file, os.O_RDWR | os.O_CREAT)
-            found.append(fd)
+            descriptors.append(fd)
             os.fchmod(fd, 0o644)
             os.ftruncate(fd, 0)
             os.pwrite(fd, msgspec.json.encode(lease), 0)
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _lock(fcntl.F_RDLCK))
-    return found
+    return descriptors
 
 
 def leases() -> list[Lease]:
     """Returns what live runs have, the oldest first."""
-    found = []
+    held = []
     for path in _files():
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            fd = open_regular(path)
-            try:
-                if _is_held(fd):
-                    found.append(_read(fd))
-            finally:
-                os.close(fd)
-    return sorted(found, key=lambda one: one.since)
+        with contextlib.suppress(OSError, ValueError, RecursionError), opened(path) as fd:
+            if _is_held(fd):
+                held.append(_read(fd))
+    return sorted(held, key=lambda lease: lease.since)
 
 
 def let_go(descriptors: Sequence[int]) -> None:
@@ -99,7 +95,9 @@ def let_go(descriptors: Sequence[int]) -> None:
 def with_leases(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """The GPUs, with the runs that have them now."""
     held = leases() if gpus else []
-    return tuple(msgspec.structs.replace(gpu, leases=tuple(one for one in held if one.gpu == gpu.uuid)) for gpu in gpus)
+    return tuple(
+        msgspec.structs.replace(gpu, leases=tuple(lease for lease in held if lease.gpu == gpu.uuid)) for gpu in gpus
+    )
 
 
 def _files() -> list[Path]:
@@ -112,14 +110,10 @@ def _files() -> list[Path]:
 def _sweep() -> None:
     """Removes this user's leases of runs that have ended, and nothing else: the directory may be a wrong one."""
     for path in _files():
-        with contextlib.suppress(OSError, ValueError, RecursionError):
-            fd = open_regular(path)
-            try:
-                owned = os.fstat(fd).st_uid == os.getuid()
-                if owned and not _is_held(fd) and _read(fd).file == path.name:
-                    path.unlink()
-            finally:
-                os.close(fd)
+        with contextlib.suppress(OSError, ValueError, RecursionError), opened(path) as fd:
+            owned = os.fstat(fd).st_uid == os.getuid()
+            if owned and not _is_held(fd) and _read(fd).file == path.name:
+                path.unlink()
 
 
 def _read(fd: int) -> Lease:

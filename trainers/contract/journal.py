@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.config.files import open_regular, opened
 from tuiapp.trainers.contract.events import AnyEvent, Event, decode, encode
 
 READ_BYTES = 1 << 20
@@ -131,17 +131,13 @@ class JournalReader:
         return self._offset
 
     def read(self) -> list[AnyEvent]:
-        """The events of the next chunk that has any; empty only if there is nothing new."""
-        try:
-            fd = open_regular(self._path)
-        except OSError:
-            return []
-        try:
-            return self._read(fd)
-        except OSError:
-            return []
-        finally:
-            os.close(fd)
+        """Returns the events of the next chunk that has any; none only if there is nothing new."""
+        with contextlib.suppress(OSError), opened(self._path) as fd:
+            while lines := self._next_lines(fd):
+                wanted = (line for line in lines if not line.startswith(self._skipped))
+                if events := [event for line in wanted if (event := decode(line)) is not None]:
+                    return events
+        return []
 
     def rest(self) -> Iterator[AnyEvent]:
         """Yields the events up to the present end: what is appended meanwhile may outpace a slow disk."""
@@ -151,13 +147,6 @@ class JournalReader:
             return
         while self._offset < end and (events := self.read()):
             yield from events
-
-    def _read(self, fd: int) -> list[AnyEvent]:
-        while lines := self._next_lines(fd):
-            wanted = (line for line in lines if not line.startswith(self._skipped))
-            if events := [event for line in wanted if (event := decode(line)) is not None]:
-                return events
-        return []
 
     def _next_lines(self, fd: int) -> list[bytes]:
         size = self._chunk_bytes
@@ -179,7 +168,7 @@ class JournalReader:
 
 
 def journal_end(path: Path) -> int:
-    """End of a journal's last complete line: later events follow it."""
+    """Returns the end of a journal's last complete line: later events follow it."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -191,17 +180,10 @@ def journal_end(path: Path) -> int:
 
 
 def last_line(path: Path) -> bytes:
-    """The last complete line of a journal; b"" if there is none, or it cannot be read."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return b""
-    try:
+    """Returns the last complete line of a journal; b"" if there is none, or it cannot be read."""
+    with contextlib.suppress(OSError), opened(path) as fd:
         return next(lines_back(fd, MAX_LINE_BYTES), b"")
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)
+    return b""
 
 
 def line_start(kind: type[Event]) -> bytes:
@@ -215,21 +197,21 @@ def lines_back(fd: int, limit_bytes: int, damage_bytes: int = MAX_DAMAGE_BYTES) 
     Ends where `damage_bytes` have no newline.
     """
     end = newline = os.fstat(fd).st_size
-    rest: bytes | None = None
+    unfinished: bytes | None = None
     """Read part of the line whose start is being searched; None if it is unwanted, like a torn tail."""
     while end > 0 and newline - end < damage_bytes:
         begin = max(0, end - min(limit_bytes, READ_BYTES))
         first, *lines = os.pread(fd, end - begin, begin).split(b"\n")
         if lines:
-            if rest is not None and len(lines[-1]) + len(rest) <= limit_bytes:
-                yield lines[-1] + rest
+            if unfinished is not None and len(lines[-1]) + len(unfinished) <= limit_bytes:
+                yield lines[-1] + unfinished
             yield from reversed(lines[:-1])
-            rest, newline = first, begin
-        elif rest is not None:
-            rest = first + rest if len(first) + len(rest) <= limit_bytes else None
+            unfinished, newline = first, begin
+        elif unfinished is not None:
+            unfinished = first + unfinished if len(first) + len(unfinished) <= limit_bytes else None
         end = begin
-    if rest is not None and end <= 0:
-        yield rest
+    if unfinished is not None and end <= 0:
+        yield unfinished
 
 
 def _cut_torn_tail(fd: int) -> int:

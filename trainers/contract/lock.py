@@ -26,7 +26,7 @@ from tempfile import TemporaryFile
 
 import msgspec
 
-from tuiapp.trainers.config.files import open_regular
+from tuiapp.trainers.config.files import open_regular, opened
 from tuiapp.trainers.contract.process_identity import identity, machine
 
 LOCK_S = 2.0
@@ -188,11 +188,7 @@ def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
 
 def read_note(lock: Path | str) -> LockNote:
     """Reads the note in a lock file; an empty one if it is missing or damaged."""
-    try:
-        fd = open_regular(lock)
-    except OSError:
-        return LockNote()
-    try:
+    with contextlib.suppress(OSError, ValueError, RecursionError), opened(lock) as fd:
         note = msgspec.json.decode(os.pread(fd, NOTE_BYTES, 0), type=LockNote)
         if not note.trouble and (locked := _locked_byte(fd)):
             over = locked > OVER_AT
@@ -200,11 +196,8 @@ def read_note(lock: Path | str) -> LockNote:
             why = os.strerror(locked - (OVER_AT if over else TRAINING_AT))
             trouble = f"the journal cannot be written: {why}. {then}"
             note = msgspec.structs.replace(note, trouble=trouble, over=over)
-    except (OSError, ValueError, RecursionError):
-        return LockNote()
-    finally:
-        os.close(fd)
-    return note
+        return note
+    return LockNote()
 
 
 def _set_lock(fd: int, kind: int, start: int, length: int) -> None:
@@ -212,10 +205,10 @@ def _set_lock(fd: int, kind: int, start: int, length: int) -> None:
 
 
 def _locked_byte(fd: int) -> int:
-    """The place of the byte that `signal_trouble` has locked; 0 for none."""
-    asked = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, TRAINING_AT, 2 * ERRORS, 0)
+    """Returns the place of the byte that `signal_trouble` has locked; 0 for none."""
+    query = struct.pack(FLOCK, fcntl.F_RDLCK, os.SEEK_SET, TRAINING_AT, 2 * ERRORS, 0)
     with contextlib.suppress(OSError):
-        kind, _, start, length, _ = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+        kind, _, start, length, _ = struct.unpack(FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, query))
         # On NFS, flock shows as a lock on the whole file.
         if kind != fcntl.F_UNLCK and length == 1:
             return int(start)

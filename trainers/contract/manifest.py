@@ -102,10 +102,10 @@ class CheckpointDir:
                 if size != stored.bytes:
                     raise CheckpointError(f"{path} is damaged: it has {size:,} bytes of {stored.bytes:,}")
                 with path.open("rb") as file:
-                    found = hashlib.file_digest(file, "sha256").hexdigest()
+                    checksum = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
-            if found != stored.sha256:
+            if checksum != stored.sha256:
                 raise CheckpointError(f"{path} is damaged: its checksum does not match")
 
 
@@ -137,24 +137,24 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
         paths = [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
     except OSError:
         return [], []
-    found: list[CheckpointDir] = []
+    checkpoints: list[CheckpointDir] = []
     problems: list[str] = []
     for path in paths:
         try:
-            found.append(read_checkpoint(path))
+            checkpoints.append(read_checkpoint(path))
         except CheckpointError as error:
             problems.append(str(error))
-    return sorted(found, key=lambda one: one.manifest.step, reverse=True), problems
+    return sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.step, reverse=True), problems
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir | None:
     """The finite one whose evaluation is the best `by` the key's value, of equal ones the first; None without any."""
-    known = [
+    ranked = [
         (merit, -checkpoint.manifest.step, checkpoint)
         for checkpoint in checkpoints
         if checkpoint.manifest.finite and (merit := checkpoint.evaluated.merit(by)) is not None
     ]
-    return max(known, key=lambda found: found[:2])[2] if known else None
+    return max(ranked, key=lambda entry: entry[:2])[2] if ranked else None
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:

@@ -70,12 +70,12 @@ class MediaFolder:
                 raise ValueError(f"more than {MAX_NAMES} names")
             make_private(self._directory)
             self._names[start] = self._found(start)
-        steps, found, sizes = self._names[start], list[Media](), dict[str, int]()
+        steps, events, sizes = self._names[start], list[Media](), dict[str, int]()
         for index, (kind, data, caption) in enumerate(files):
             file = f"{start}{step:010}-{index:02}.{'txt' if kind == 'text' else 'png'}"
             replace_unsynced(self._directory / file, data)
             sizes[file] = len(data)
-            found.append(Media(rank=self._rank, step=step, name=name, file=file, kind=kind, caption=caption))
+            events.append(Media(rank=self._rank, step=step, name=name, file=file, kind=kind, caption=caption))
         removed = [file for file in steps.get(step, ()) if file not in sizes]
         steps[step] = sizes
         while len(steps) > 2 and self._is_over(steps):
@@ -85,8 +85,8 @@ class MediaFolder:
         for file in removed:
             with suppress(FileNotFoundError):
                 os.unlink(self._directory / file)
-        found[:1] = [replace(one, removed=removed, left_out=left_out) for one in found[:1]]
-        return found
+        events[:1] = [replace(event, removed=removed, left_out=left_out) for event in events[:1]]
+        return events
 
     def _is_over(self, steps: dict[int, dict[str, int]]) -> bool:
         sizes = [size for files in steps.values() for size in files.values()]
@@ -132,8 +132,8 @@ def to_pixels(array: Any) -> Pixels:
         alpha = values[..., 3:] / 255
         values = values[..., :3] * alpha + 255 * (1 - alpha)
     height, width = values.shape[:2]
-    if (each := -(-max(height, width) // MAX_SIDE)) > 1:
-        down, across = min(each, height), min(each, width)
+    if (factor := -(-max(height, width) // MAX_SIDE)) > 1:
+        down, across = min(factor, height), min(factor, width)
         values = values[: height // down * down, : width // across * across]
         values = values.reshape(height // down, down, width // across, across, -1).mean((1, 3))
     values = values.round().astype(np.uint8)
@@ -163,9 +163,9 @@ def decode(data: bytes) -> Pixels:
         if data.startswith(_PNG) and kind == b"IDAT" and max(width, height) <= MAX_SIDE:
             begin = len(_PNG) + _HEAD.size
             rows = decompressobj().decompress(data[begin : begin + size], height * (wide + 1))
-            found = np.frombuffer(rows, np.uint8).reshape(height, wide + 1)
-            if (found[:, 0] == 2).all():
-                pixels = found[:, 1:].cumsum(0, np.uint8)
+            filtered = np.frombuffer(rows, np.uint8).reshape(height, wide + 1)
+            if (filtered[:, 0] == 2).all():
+                pixels = filtered[:, 1:].cumsum(0, np.uint8)
                 return pixels.reshape(height, width, 3) if colours == 2 else pixels
     try:
         from io import BytesIO

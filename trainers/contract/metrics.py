@@ -84,11 +84,11 @@ _MEASURED_ON = ("train", *HELD_OUT)
 @lru_cache(16_384)
 def split(name: str) -> tuple[str, str]:
     """A metric's group, "" for none, and the rest of its name: of `val/f1`, `val_f1` and `f1/val`, val and f1."""
-    first, slash, rest = name.partition("/")
+    first, slash, last = name.partition("/")
     if not slash:
-        first, _, rest = name.partition("_")
-        return (first, rest) if first in _MEASURED_ON and rest else ("", name)
-    return (rest, first) if rest in _MEASURED_ON and first not in _MEASURED_ON else (first, rest)
+        first, _, last = name.partition("_")
+        return (first, last) if first in _MEASURED_ON and last else ("", name)
+    return (last, first) if last in _MEASURED_ON and first not in _MEASURED_ON else (first, last)
 
 
 def group_of(name: str) -> str:
@@ -99,8 +99,8 @@ def group_of(name: str) -> str:
 @lru_cache(maxsize=8192)
 def is_loss(name: str) -> bool:
     """Whether a metric may be the loss that is trained on: `loss`, or `…/loss` that is not of held-out data."""
-    group, rest = split(name)
-    return rest.rpartition("/")[2] in LOSSES and group not in HELD_OUT
+    group, last = split(name)
+    return last.rpartition("/")[2] in LOSSES and group not in HELD_OUT
 
 
 def loss_of(names: Collection[str]) -> str:
@@ -124,7 +124,7 @@ def held_out_of(name: str, names: Collection[str]) -> str:
     group, last = split(name)
     if group in HELD_OUT or last == EXAMPLES:
         return ""
-    return next((one for held_out in HELD_OUT if (one := _held_out(held_out, last, names))), "")
+    return next((counterpart for held_out in HELD_OUT if (counterpart := _held_out(held_out, last, names))), "")
 
 
 _EVALUATED = frozenset(
@@ -153,8 +153,8 @@ def accuracy_percent(accuracy: float) -> float:
 def total(values: Sequence[float | None], counts: Collection[float] | None = None) -> float:
     """Sum of an event's values, each times its steps; those that are not finite are skipped."""
     try:  # four a rank's report: `suppress` takes as long as the sum
-        if isfinite(found := sum(map(mul, counts, values) if counts else values)):
-            return found
+        if isfinite(simple := sum(map(mul, counts, values) if counts else values)):
+            return simple
     except TypeError:
         pass
     pairs = zip(values, counts or [1] * len(values), strict=False)
@@ -177,23 +177,25 @@ def join(values: Sequence[float], weights: Sequence[float] = ()) -> float:
     # Whether it may be one of these is asked of the ends first: most are neither.
     if first == last or (first < last and first % 1 == 0 == last % 1):
         is_counter = first == last or all(value % 1 == 0 for value in values)
-        if is_counter and all(one <= other for one, other in pairwise(values)):
+        if is_counter and all(before <= after for before, after in pairwise(values)):
             return last
     if len(set(weights)) > 1 and min(weights) > 0:
         weighted: float = sum(map(mul, values, weights)) / sum(weights)
         if isfinite(weighted):
             return weighted
     # One value that is not finite makes a mean that is not: it must not hide what happened.
-    found = sum(values) / len(values)
-    return found if isfinite(found) or not all(map(isfinite, values)) else sum(value / len(values) for value in values)
+    average = sum(values) / len(values)
+    if isfinite(average) or not all(map(isfinite, values)):
+        return average
+    return sum(value / len(values) for value in values)
 
 
 def bound(pick: Callable[..., float], values: Sequence[float], joined: float) -> float | None:
     """The least or the greatest of finite values; a finite `joined` says that all are."""
     if isfinite(joined):
         return pick(values)
-    found = pick(filter(isfinite, values), default=inf)
-    return found if isfinite(found) else None
+    extreme = pick(filter(isfinite, values), default=inf)
+    return extreme if isfinite(extreme) else None
 
 
 def not_nan(value: float) -> float | None:

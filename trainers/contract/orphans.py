@@ -68,7 +68,7 @@ def kill_tagged(token: str, timeout_s: float = GONE_S) -> list[int]:
 def find_orphans(runs_dir: Path | None = None) -> list[Orphan]:
     """The processes of this user's runs whose supervisor is gone; with `runs_dir`, of the runs in it only."""
     own_namespace, alive = pid_namespace("self"), dict[str, bool]()
-    found = []
+    orphans = []
     for pid in _others():
         environ = _environ(pid)
         token, supervisor = environ.get(TOKEN, ""), environ.get(SUPERVISOR, "")
@@ -80,8 +80,8 @@ def find_orphans(runs_dir: Path | None = None) -> list[Orphan]:
         if not alive[supervisor] and (start := start_time(pid)):
             orphan = Orphan(pid, start, token, environ.get("RANK", ""), _command(pid))
             if runs_dir is None or os.path.isdir(runs_dir / orphan.run_id):
-                found.append(orphan)
-    return sorted(found, key=lambda orphan: (orphan.token, orphan.rank, orphan.pid))
+                orphans.append(orphan)
+    return sorted(orphans, key=lambda orphan: (orphan.token, orphan.rank, orphan.pid))
 
 
 def end_orphans(orphans: list[Orphan]) -> list[Orphan]:
@@ -131,8 +131,8 @@ def _kill(pid: int, token: str, start: int = 0) -> bool:
 
 
 def _others() -> list[int]:
-    own = os.getpid()
-    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != own]
+    this = os.getpid()
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != this]
 
 
 def _environ(pid: int) -> dict[str, str]:

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -128,7 +127,7 @@ def change_about(run: RunDir, change: Change) -> About:
 
 
 def write_about(run: RunDir, about: About) -> None:
-    """Raises OSError."""
+    """Writes what a run is called, whatever it was called before; raises OSError."""
     write_atomically(run.about, msgspec.json.format(msgspec.json.encode(about)) + b"\n")
 
 
@@ -155,8 +154,8 @@ def _check_word(word: str, what: str) -> None:
 
 
 def _check_text(what: str, text: str) -> None:
-    if found := _CONTROL.search(text):
-        raise AboutError(f"{what} has the control character {found[0]!r}; remove it.")
+    if match := _CONTROL.search(text):
+        raise AboutError(f"{what} has the control character {match[0]!r}; remove it.")
 
 
 def _plain_lines(text: str) -> str:
@@ -316,7 +315,7 @@ def encode_exact(message: Any) -> bytes:
 
 
 def decode_exact(text: str, type_: type[T]) -> T:
-    """Raises ValueError, RecursionError."""
+    """Decodes what `encode_exact` has encoded; raises ValueError, RecursionError."""
     return msgspec.convert(json.loads(text), type_)
 
 
@@ -372,14 +371,17 @@ def remove(file: Path) -> None:
 
 def find_waiting(runs_dir: Path) -> list[Entry]:
     """Returns the queue: the runs of a directory that wait in it, the next one first."""
-    found = [Entry(run, waiting) for run in _with(runs_dir, RunDir.waits.name) if (waiting := read_waiting(run.waits))]
-    return sorted(found, key=lambda one: one.rank)
+    return sorted(_entries(runs_dir, RunDir.waits.name), key=lambda entry: entry.rank)
 
 
 def find_kept(runs_dir: Path) -> list[Entry]:
     """Returns the runs that the queue has started and whose end nobody has noted yet."""
-    return [Entry(run, waiting) for run in _with(runs_dir, RunDir.kept.name) if (waiting := read_waiting(run.kept))]
+    return _entries(runs_dir, RunDir.kept.name)
 
 
-def _with(runs_dir: Path, name: str) -> Iterator[RunDir]:
-    return (run for run in find_run_dirs(runs_dir) if os.path.lexists(f"{run.path}/{name}"))
+def _entries(runs_dir: Path, name: str) -> list[Entry]:
+    return [
+        Entry(run, waiting)
+        for run in find_run_dirs(runs_dir)
+        if os.path.lexists(f"{run.path}/{name}") and (waiting := read_waiting(run.path / name))
+    ]

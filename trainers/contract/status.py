@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.files import open_regular, replace_unsynced, reread
+from tuiapp.trainers.config.files import opened, replace_unsynced, reread
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import (
     JOURNAL_SCHEMA,
@@ -112,14 +112,14 @@ encoder = msgspec.json.Encoder(enc_hook=str)
 
 def read_status(run: RunDir) -> Status | None:
     """Reads a run's status; None if there is none, it is damaged, or of another version."""
-    found = _read(run.status, _status, MAX_BYTES)
-    return found if found is not None and found.schema == SCHEMA else None
+    status = _read(run.status, _status, MAX_BYTES)
+    return status if status is not None and status.schema == SCHEMA else None
 
 
 def read_details(run: RunDir, status: Status) -> Details:
     """Reads what a status has no room for; nothing where it says that there is none."""
-    found = _read(run.facts, _details, MAX_FACTS_BYTES) if status.has_details else None
-    return found or Details()
+    details = _read(run.facts, _details, MAX_FACTS_BYTES) if status.has_details else None
+    return details or Details()
 
 
 def write_status(run: RunDir, status: Status, facts: Facts | None, written: Details) -> Details:
@@ -162,11 +162,8 @@ def _shortened(status: Status) -> bytes:
 
 def _read(path: Path, decoder: msgspec.json.Decoder[T], limit: int) -> T | None:
     def read() -> bytes:
-        fd = open_regular(path)
-        try:
+        with opened(path) as fd:
             return os.pread(fd, limit + 1, 0)
-        finally:
-            os.close(fd)
 
     try:
         return decoder.decode(data) if len(data := reread(read)) <= limit else None

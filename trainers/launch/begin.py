@@ -24,8 +24,7 @@ from tuiapp.trainers.contract.journal import journal_end
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import MAX_NAME_CHARACTERS, About, read_about
 from tuiapp.trainers.launch.directory import make_directory, working_directory
-from tuiapp.trainers.launch.errors import LaunchError
-from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.prepare import LaunchError, prepare
 from tuiapp.trainers.launch.processes import apart, start_job, start_supervisor
 from tuiapp.trainers.launch.resume import go_on
 from tuiapp.trainers.state.summary import run_name
@@ -65,10 +64,10 @@ def launch(config: RunConfig, runs_dir: Path, machine: Machine | None = None, ab
     return run
 
 
-def start(run: RunDir, lock: int, leases: Sequence[int] = ()) -> None:
+def start(run: RunDir, lock: int) -> None:
     """Starts a run whose directory is there, from its first step, under its lock. Raises LaunchError."""
     try:
-        start_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")
+        start_supervisor(run, journal_end(run.journal), (lock,), str(lock), "")
     except OSError as error:
         raise LaunchError(f"The run's supervisor cannot be started: {error.strerror or error}.") from error
 

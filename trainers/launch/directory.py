@@ -31,8 +31,7 @@ from tuiapp.trainers.contract.lines import encode_json
 from tuiapp.trainers.contract.lock import is_held, take
 from tuiapp.trainers.contract.rundir import RunDir, make_run_dir
 from tuiapp.trainers.contract.sidecars import About, write_about, write_notification_config
-from tuiapp.trainers.launch.errors import LaunchError
-from tuiapp.trainers.launch.prepare import installed_for
+from tuiapp.trainers.launch.prepare import LaunchError, installed_for
 
 _NEW = ".new-"
 MAKING_S = 60.0
@@ -161,8 +160,7 @@ def _describe_environment(config: RunConfig, machine: Machine) -> bytes:
     packages = dict.fromkeys(["numpy", *BACKENDS[config.backend].packages])
     versions = {name: ranks.version_of(name) for name in packages}
     if not BACKENDS[config.backend].builtin and (code := read_code(config)):
-        found = {name: ranks.version_of(name) for name in imported(code[1])}
-        versions |= {name: version for name, version in found.items() if version}
+        versions |= {name: version for name in imported(code[1]) if (version := ranks.version_of(name))}
     facts = {
         "host": socket.gethostname(),
         "platform": platform.platform(),

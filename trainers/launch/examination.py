@@ -51,10 +51,10 @@ def examine(config: RunConfig, python: str = sys.executable) -> Dataset:
     if keras_backend := BACKENDS[config.backend].keras_backend:
         environment["KERAS_BACKEND"] = keras_backend
     # In memory, not pipes: those have no end while a child holds them.
-    with _memory("configuration") as asked, _memory("answer") as answer, _memory("said") as said:
-        asked.write(encode_json(config))
-        asked.seek(0)
-        process = subprocess.Popen(command, env=environment, stdin=asked, stdout=answer, stderr=said)
+    with _memory("configuration") as question, _memory("answer") as answer, _memory("said") as said:
+        question.write(encode_json(config))
+        question.seek(0)
+        process = subprocess.Popen(command, env=environment, stdin=question, stdout=answer, stderr=said)
         try:
             _wait(process, answer)
         finally:
@@ -64,15 +64,15 @@ def examine(config: RunConfig, python: str = sys.executable) -> Dataset:
             kill_tagged(token)
         line, last = _content(answer).partition(b"\n")[0], _content(said)[-LAST_BYTES:]
     try:
-        found = msgspec.json.decode(line, type=Examined)
+        examined = msgspec.json.decode(line, type=Examined)
     except (msgspec.DecodeError, UnicodeDecodeError):
         why = f"it ended its process with exit code {process.returncode}"
         raise UserCodeError(f"{last.decode(errors='replace').strip()}\n{why}".strip()) from None
-    if found.traceback:
-        raise UserCodeError(found.traceback)
-    if found.data is None:
-        raise DatasetError(found.error)
-    return found.data
+    if examined.traceback:
+        raise UserCodeError(examined.traceback)
+    if examined.data is None:
+        raise DatasetError(examined.error)
+    return examined.data
 
 
 def _memory(name: str) -> IO[bytes]:

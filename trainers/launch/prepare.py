@@ -21,9 +21,12 @@ from tuiapp.trainers.config.relevance import drop_inapplicable
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.script import check_hidden
 from tuiapp.trainers.config.user_code import UserCodeError
-from tuiapp.trainers.launch.errors import LaunchError
 from tuiapp.trainers.launch.examination import examine
 from tuiapp.trainers.state.resume_point import find_weights
+
+
+class LaunchError(Exception):
+    """The run could not be started, and leaves nothing behind; or it could not be resumed, and is unchanged."""
 
 
 def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False, data: Dataset | None = None) -> Plan:
@@ -44,7 +47,10 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False, data:
         if is_python(interpreter) and (problems := check_hidden(config, interpreter.python)):
             raise ConfigError(problems)
         return make_plan(config, python=interpreter.python)
-    if config.platform == "cuda" and (reason := backend.without_gpus(installed, _chosen_of(machine, config))):
+    # Where a run's nodes choose their GPUs themselves, all of this machine's stand for theirs.
+    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in config.device_ids) or machine.gpus
+    used = msgspec.structs.replace(machine, gpus=gpus)
+    if config.platform == "cuda" and (reason := backend.without_gpus(installed, used)):
         message = f"{config.backend} cannot use this machine's GPUs: {reason}; or use platform cpu."
         raise ConfigError([Problem("platform", message)])
     try:
@@ -63,12 +69,6 @@ def prepare(config: RunConfig, machine: Machine, *, resumes: bool = False, data:
     return make_plan(config, data, streamed=streamed, python=interpreter.python).on_gpus(machine, config.device_ids)
 
 
-def _chosen_of(machine: Machine, config: RunConfig) -> Machine:
-    """The machine with the GPUs of a run alone; with all, where its nodes choose themselves."""
-    gpus = tuple(gpu for gpu in machine.gpus if gpu.uuid in config.device_ids) or machine.gpus
-    return msgspec.structs.replace(machine, gpus=gpus)
-
-
 def _make_mirror_directory(config: RunConfig) -> None:
     if (directory := mirror_directory(config.mirror)) is not None:
         try:
@@ -80,8 +80,8 @@ def _make_mirror_directory(config: RunConfig) -> None:
 
 def installed_for(config: RunConfig, interpreter: Interpreter) -> Installed:
     """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
-    asked = BACKENDS[config.backend].builtin or is_python(interpreter)
-    return interpreter.inspect() if asked and find_program(interpreter.python) else Installed(interpreter.python)
+    is_asked = BACKENDS[config.backend].builtin or is_python(interpreter)
+    return interpreter.inspect() if is_asked and find_program(interpreter.python) else Installed(interpreter.python)
 
 
 def is_python(interpreter: Interpreter) -> bool:

@@ -21,7 +21,7 @@ from tuiapp.trainers.contract.journal import JournalReader
 from tuiapp.trainers.contract.orphans import SUPERVISOR, TOKEN
 from tuiapp.trainers.contract.rundir import LISTENER_VARIABLE, RunDir
 from tuiapp.trainers.launch.directory import working_directory
-from tuiapp.trainers.launch.errors import LaunchError
+from tuiapp.trainers.launch.prepare import LaunchError
 
 SUPERVISOR_MODULE = "tuiapp.trainers.run.supervisor"
 START_TIMEOUT_S = 30.0
@@ -93,12 +93,8 @@ def _wait_for_start(
         if process.poll() is not None or time.monotonic() > deadline:
             said = read_end(run.supervisor_log, said_before, 8000).strip()[-2000:]
             code = process.returncode
-            what = (
-                f"The run's supervisor did not start within {timeout_s:.0f} s"
-                if code is None
-                else f"The run's supervisor did not start (exit code {code})"
-            )
-            raise LaunchError(f"{what}.\n{said}")
+            how = f"within {timeout_s:.0f} s" if code is None else f"(exit code {code})"
+            raise LaunchError(f"The run's supervisor did not start {how}.\n{said}")
         time.sleep(0.005)
     return begun[0]
 

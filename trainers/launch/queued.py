@@ -85,8 +85,8 @@ def _start(run: RunDir, waiting: Waiting, gpus: Sequence[str], lock: int, leases
     if last_attempt(run) and has_begun(run):
         resume(run, config, machine, lock, become_supervisor)
     else:
-        each = waiting.per_device_batch_size
-        plan = prepare(msgspec.structs.replace(config, per_device_batch_size=each), machine)
+        config = msgspec.structs.replace(config, per_device_batch_size=waiting.per_device_batch_size)
+        plan = prepare(config, machine)
         _rewrite(run, plan)
         if plan.config.launcher != "slurm":
             become_supervisor(run, journal_end(run.journal), (lock, *leases), str(lock), "")

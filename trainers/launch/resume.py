@@ -27,8 +27,7 @@ from tuiapp.trainers.contract.manifest import CheckpointError, list_checkpoints
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import write_notification_config
 from tuiapp.trainers.launch.directory import code_copies, directories, keep_code
-from tuiapp.trainers.launch.errors import LaunchError
-from tuiapp.trainers.launch.prepare import prepare
+from tuiapp.trainers.launch.prepare import LaunchError, prepare
 from tuiapp.trainers.launch.processes import start_job, start_supervisor
 from tuiapp.trainers.state.history import find_gaps
 from tuiapp.trainers.state.resume_point import (
@@ -146,8 +145,8 @@ def _resume(
                 raise CheckpointError(f"it is a run of backend {launched.backend}: start a new run for another")
             return _restart(run, lock, status, plan, before, start, changed=config not in (None, launched))
         config, data = plan.config, plan.data
-        found, problems = list_checkpoints(run.checkpoints)
-        point, notes = first_usable(resume_points(run, found), problems, config, data.classes)
+        checkpoints, problems = list_checkpoints(run.checkpoints)
+        point, notes = first_usable(resume_points(run, checkpoints), problems, config, data.classes)
         checkpoint, step = point.checkpoint, point.step
         if (was := checkpoint.manifest.input_shape) != data.input_shape:
             raise CheckpointError(
@@ -163,7 +162,7 @@ def _resume(
         raise _refused(run, all_made(plan.total_steps), further)
     # That of the checkpoint, whatever has become of the data.
     plan = msgspec.structs.replace(plan, normalization=checkpoint.manifest.normalization)
-    newer = [one.path.name for one in found if one.manifest.step > step and one.manifest.finite]
+    newer = [saved.path.name for saved in checkpoints if saved.manifest.step > step and saved.manifest.finite]
     if newer and point.covered and not notes:
         notes = [f"{newer[0]} is newer than the run's journal"]
     if checkpoint.manifest.data_checksum != data.checksum:

@@ -102,10 +102,5 @@ def has_begun(run: RunDir) -> bool:
     return not BACKENDS[read_config(run).backend].builtin or any(list_checkpoints(run.checkpoints))
 
 
-def main() -> int:
-    """Runs the job of one run."""
-    return Job(RunDir(Path(sys.argv[1]))).run()
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(Job(RunDir(Path(sys.argv[1]))).run())

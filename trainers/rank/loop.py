@@ -46,8 +46,7 @@ from tuiapp.trainers.rank.tensor_files import Tensors
 from tuiapp.trainers.sources.augmentation import Order, with_draws
 from tuiapp.trainers.sources.datasets import Rows, remaining
 from tuiapp.trainers.sources.own_loss import CROSS_ENTROPY, own_of
-from tuiapp.trainers.tasks.catalog import TASKS
-from tuiapp.trainers.tasks.text import Predict
+from tuiapp.trainers.tasks.catalog import TASKS, Predict
 
 STEPS_IN_FLIGHT = 8
 """Enough to keep the devices busy, few enough to stop soon and to hold little memory."""

@@ -84,12 +84,12 @@ class StoredImages:
         if self._rows is not None:
             rows = self._rows[rows]
         if self._fd is None:
-            found = self._source[rows]
+            images = self._source[rows]
         else:
             wanted = self._numbers(rows)
-            found = np.empty((len(wanted), *self._source.shape[1:]), self._source.dtype)
-            self._read(wanted, found)
-        return found.astype(self.dtype, copy=False).reshape(-1, *self.shape[1:])
+            images = np.empty((len(wanted), *self._source.shape[1:]), self._source.dtype)
+            self._read(wanted, images)
+        return images.astype(self.dtype, copy=False).reshape(-1, *self.shape[1:])
 
     def read_into(self, rows: slice | npt.NDArray[np.int64], memory: npt.NDArray[Any]) -> None:
         """Reads images into contiguous memory, [n, H, W, C] of `dtype`: by one copy if they are stored in this type."""
@@ -98,34 +98,34 @@ class StoredImages:
             return
         if self._rows is not None:
             rows = self._rows[rows]
-        found = memory.reshape(-1, *self._source.shape[1:])
+        target = memory.reshape(-1, *self._source.shape[1:])
         if self._fd is not None:
-            self._read(self._numbers(rows), found)
+            self._read(self._numbers(rows), target)
         elif isinstance(rows, slice):
-            found[...] = self._source[rows]
+            target[...] = self._source[rows]
         else:
             # Any mode but "raise", the default, copies into the memory itself.
-            np.take(self._source, rows, axis=0, out=found, mode="wrap")
+            np.take(self._source, rows, axis=0, out=target, mode="wrap")
 
     def _numbers(self, rows: slice | npt.NDArray[np.int64]) -> range | list[int]:
         return range(*rows.indices(len(self._source))) if isinstance(rows, slice) else rows.tolist()
 
-    def _read(self, rows: range | list[int], found: npt.NDArray[Any]) -> None:
+    def _read(self, rows: range | list[int], target: npt.NDArray[Any]) -> None:
         source = self._source
         assert self._fd is not None
-        each, begin = source[:1].nbytes, getattr(source, "offset", 0)
-        memory = found.reshape(-1).view(np.uint8).data
+        row_bytes, begin = source[:1].nbytes, getattr(source, "offset", 0)
+        memory = target.reshape(-1).view(np.uint8).data
         # All are asked for before the first is waited for: a disk serves many at once.
         for row in rows:
-            os.posix_fadvise(self._fd, begin + row * each, each, os.POSIX_FADV_WILLNEED)
+            os.posix_fadvise(self._fd, begin + row * row_bytes, row_bytes, os.POSIX_FADV_WILLNEED)
         for index, row in enumerate(rows):
-            _read_fully(self._fd, memory[index * each : (index + 1) * each], begin + row * each)
+            _read_fully(self._fd, memory[index * row_bytes : (index + 1) * row_bytes], begin + row * row_bytes)
 
 
 def _open(source: npt.NDArray[Any]) -> int | None:
     """A descriptor of a memory map's file; None for another array, and for a part of a map, whose place is unknown."""
-    whole = isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.flags.c_contiguous
-    if not whole or not source.filename:  # type: ignore[attr-defined]
+    is_whole_map = isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.flags.c_contiguous
+    if not is_whole_map or not source.filename:  # type: ignore[attr-defined]
         return None
     fd = os.open(source.filename, os.O_RDONLY | os.O_CLOEXEC)  # type: ignore[attr-defined]
     # The order is random: what lies beside an image is not wanted next.
@@ -174,7 +174,7 @@ AHEAD = 4
 def prefetch(batches: Iterable[Rows], read: Callable[[Rows], Batch]) -> Iterator[Batch]:
     """Yields what `read` makes of each batch, in order; raises what it raises. Other threads read from now on."""
     pool, rows = ThreadPoolExecutor(THREADS, "prefetch"), iter(batches)
-    waiting = deque(pool.submit(read, one) for one in islice(rows, AHEAD))
+    waiting = deque(pool.submit(read, batch) for batch in islice(rows, AHEAD))
     return _in_order(pool, waiting, rows, read)
 
 

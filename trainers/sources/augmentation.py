@@ -38,20 +38,20 @@ def with_draws(plan: Plan, epoch: int, first: int, order: Rows) -> Order:
     shape = plan.steps_per_epoch, config.global_batch_size
     random = np.random.Generator(np.random.Philox([config.seed, epoch]))
     done = (first - 1) % plan.steps_per_epoch
-    rest = slice(done, done + len(order))
+    left = slice(done, done + len(order))
     drawn: dict[str, npt.NDArray[Any]] = {"example": order}
     if config.augment == "mixup":
-        drawn["weight"] = random.beta(config.mixup_alpha, config.mixup_alpha, shape).astype(np.float32)[rest]
-        places = random.permuted(np.broadcast_to(np.arange(shape[1]), shape), axis=1)[rest]
+        drawn["weight"] = random.beta(config.mixup_alpha, config.mixup_alpha, shape).astype(np.float32)[left]
+        places = random.permuted(np.broadcast_to(np.arange(shape[1]), shape), axis=1)[left]
         drawn["partner"] = np.take_along_axis(order, places, axis=1)
     else:
-        drawn["flip"] = random.random(shape)[rest] < 0.5
+        drawn["flip"] = random.random(shape)[left] < 0.5
     if config.augment == "crop-flip":
-        drawn["top"], drawn["left"] = random.integers(0, 2 * PAD, (2, *shape), np.int8, endpoint=True)[:, rest]
-    found = np.empty(order.shape, [(name, values.dtype) for name, values in drawn.items()])
+        drawn["top"], drawn["left"] = random.integers(0, 2 * PAD, (2, *shape), np.int8, endpoint=True)[:, left]
+    structured = np.empty(order.shape, [(name, values.dtype) for name, values in drawn.items()])
     for name, values in drawn.items():
-        found[name] = values
-    return found
+        structured[name] = values
+    return structured
 
 
 def examples(order: Order) -> Rows:

@@ -26,8 +26,7 @@ from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.sources import text
 from tuiapp.trainers.sources.arrays import Arrays, Images, Labels, StoredArrays, StoredImages
 from tuiapp.trainers.sources.downloads import fetch
-from tuiapp.trainers.sources.lookup import module_of, open_stored
-from tuiapp.trainers.sources.prepare import prepare
+from tuiapp.trainers.sources.prepare import module_of, open_stored, prepare
 
 CIFAR_BATCHES = 5
 
@@ -68,8 +67,8 @@ def load_cifar10() -> Arrays:
     facts = DATASETS["cifar10"]
     (file,) = FILES["cifar10"]
     path = fetch("cifar10", file)
-    each = facts.train_examples // CIFAR_BATCHES
-    wanted = {f"cifar-10-batches-bin/data_batch_{number}.bin": each for number in range(1, CIFAR_BATCHES + 1)}
+    batch_examples = facts.train_examples // CIFAR_BATCHES
+    wanted = {f"cifar-10-batches-bin/data_batch_{number}.bin": batch_examples for number in range(1, CIFAR_BATCHES + 1)}
     wanted["cifar-10-batches-bin/test_batch.bin"] = facts.test_examples
     parts = _read_cifar(path, wanted)
     *train, test = (parts[name] for name in wanted)
@@ -233,9 +232,10 @@ def _load_digits() -> Arrays:
             x_train, x_test = _enlarge_digits(stored["x_train"]), _enlarge_digits(stored["x_test"])
             return Arrays(x_train, stored["y_train"].astype(np.int64), x_test, stored["y_test"].astype(np.int64))
     except (OSError, EOFError, ValueError, KeyError, BadZipFile, zlib.error) as error:
-        why = f"{DIGITS_FILE} cannot be read: {error}. It ships with tuiapp:"
-        message = f"{why} if it is missing or damaged, install tuiapp again."
-        raise DatasetError(message) from error
+        raise DatasetError(
+            f"{DIGITS_FILE} cannot be read: {error}. It ships with tuiapp: if it is missing or damaged, install tuiapp "
+            "again."
+        ) from error
 
 
 def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:
@@ -265,8 +265,8 @@ def measure(images: Images | StoredImages) -> Normalization:
     """
     rows = np.unique(np.linspace(0, len(images) - 1, min(len(images), MOST)).round().astype(np.int64))
     blocks = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
-    found = (_of_bytes if images.dtype == np.uint8 else _of_floats)(images, blocks)
-    mean, std = (tuple(float(f"{value:.9g}") for value in each) for each in found)
+    statistics = (_of_bytes if images.dtype == np.uint8 else _of_floats)(images, blocks)
+    mean, std = (tuple(float(f"{value:.9g}") for value in values) for values in statistics)
     if not np.isfinite([*mean, *std]).all():
         raise DatasetError("the training images have values that are not finite: they have no mean to normalize by.")
     return Normalization(mean, tuple(value or 1.0 for value in std))

@@ -58,10 +58,10 @@ def _find_provided(dataset: str, file: DataFile) -> Path | None:
         try:
             if _has_checksum(path, sha256):
                 return path
-            found = os.path.isfile(path)
+            exists = os.path.isfile(path)
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {error.strerror or error}.") from error
-        if found:
+        if exists:
             raise DatasetError(
                 f"{path} is damaged, or is not the {file.name} of {dataset}: its checksum is not {sha256}. "
                 f"Only files of {dataset} belong in {data_dir()}/{dataset}."
@@ -141,8 +141,8 @@ def _innermost(error: BaseException) -> str:
         if not isinstance(inner, Exception):
             break
         error = inner
-    words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(words.rpartition(">: ")[2].split())[:200]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.rpartition(">: ")[2].split())[:200]
 
 
 class _Progress:

@@ -106,16 +106,16 @@ def _write_images(path: Path, what: str, count: int, size: int, pictures: Iterab
     header = io.BytesIO()
     shape = (count, size, size, CHANNELS)
     np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    begin, each = header.tell(), size * size * CHANNELS
+    begin, image_bytes = header.tell(), size * size * CHANNELS
     fd = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         # A full disk is found out at once, not after an hour.
-        os.posix_fallocate(fd, 0, begin + count * each)
+        os.posix_fallocate(fd, 0, begin + count * image_bytes)
         os.pwrite(fd, header.getvalue(), 0)
 
         def write(numbered: tuple[int, Picture]) -> None:
             number, picture = numbered
-            _write_fully(fd, decode(picture, size).tobytes(), begin + number * each)
+            _write_fully(fd, decode(picture, size).tobytes(), begin + number * image_bytes)
 
         done, printed_at = 0, time.monotonic()
         for done, _ in enumerate(_in_parallel(write, pictures), start=1):

@@ -71,12 +71,12 @@ def read_listing(path: Path, image_size: int) -> Listing:
     counts = []
     for part in (train, test):
         for label, name in enumerate(classes):
-            found = _images(part / name, digest) if part else []
-            if part == train and not found:
+            images = _images(part / name, digest) if part else []
+            if part == train and not images:
                 kinds = ", ".join(SUFFIXES)
                 raise DatasetError(f"{train / name} has no image ({kinds}); delete the folder if it is not a class.")
-            files += found
-            labels += [label] * len(found)
+            files += images
+            labels += [label] * len(images)
         counts.append(len(files))
     if test and counts[0] == counts[1]:
         raise DatasetError(f"{test} has no image ({', '.join(SUFFIXES)}) in a folder of a class.")
@@ -85,7 +85,7 @@ def read_listing(path: Path, image_size: int) -> Listing:
 
 def _images(folder: Path, digest: hashlib._Hash) -> list[Path]:
     """The images in a class's folder, sorted; a class may be missing in the test part."""
-    found = []
+    images = []
     try:
         with os.scandir(folder) as entries:
             for entry in sorted(entries, key=lambda entry: entry.name):
@@ -93,9 +93,9 @@ def _images(folder: Path, digest: hashlib._Hash) -> list[Path]:
                     facts = entry.stat()
                     line = f"{folder.parent.name}/{folder.name}/{entry.name} {facts.st_size} {facts.st_mtime_ns}\n"
                     digest.update(line.encode("utf-8", "surrogateescape"))
-                    found.append(Path(entry.path))
+                    images.append(Path(entry.path))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise DatasetError(f"{folder} cannot be read: {error.strerror}.") from error
-    return found
+    return images

@@ -19,7 +19,6 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from tuiapp.trainers.config.run_config import RunConfig, beside_own_loss, best_by, figure_of
 from tuiapp.trainers.config.user_code import PY, UserCodeError, parse
@@ -56,10 +55,10 @@ class Own:
         """Raises UserCodeError unless what a function gave has a value for each example, or label."""
         shape = getattr(found, "shape", None)
         if shape is None or tuple(shape) not in (labels, labels[:1]):
-            given = type(found).__name__ if shape is None else f"an array {list(shape)}"
-            wanted = " or ".join(str(list(one)) for one in dict.fromkeys((labels[:1], labels)))
+            description = type(found).__name__ if shape is None else f"an array {list(shape)}"
+            wanted = " or ".join(str(list(lengths)) for lengths in dict.fromkeys((labels[:1], labels)))
             raise UserCodeError(
-                f"{name} of {self.file} gave {given} for {labels[0]} examples; it must give a value for each, "
+                f"{name} of {self.file} gave {description} for {labels[0]} examples; it must give a value for each, "
                 f"{wanted}, and not their mean."
             )
 
@@ -77,12 +76,12 @@ class Own:
         labels = np.arange(prod(sizes)).reshape(sizes) % classes
         functions = [*([(LOSS, self.loss)] if self.loss else []), *self.metrics]
         for name, function in functions:
-            found, values = call(function, outputs, labels)
-            self.check_shape(name, found, sizes)
-            if not np.isfinite(values).all():
+            result, values = call(function, outputs, labels)
+            self.check_shape(name, result, sizes)
+            if not (finite := np.isfinite(values)).all():
                 raise UserCodeError(
-                    f"{name} of {self.file} gave {_first_bad(values)} for outputs between {outputs.min():.1f} and "
-                    f"{outputs.max():.1f}; its values must be finite."
+                    f"{name} of {self.file} gave {float(values[~finite][0])} for outputs between "
+                    f"{outputs.min():.1f} and {outputs.max():.1f}; its values must be finite."
                 )
 
 
@@ -99,7 +98,7 @@ def own_of(model: str) -> Own:
     file = parse(model).file
     module = load(file)
     loss, metrics = (
-        None if isinstance(one := getattr(module, name, None), ModuleType) else one for name in (LOSS, METRICS)
+        None if isinstance(value := getattr(module, name, None), ModuleType) else value for name in (LOSS, METRICS)
     )
     if loss is not None and not callable(loss):
         raise UserCodeError(f"loss in {file} is a {type(loss).__name__}; it must be a function of outputs and targets.")
@@ -115,11 +114,11 @@ def fitting(config: RunConfig) -> Own:
     """What a configuration's model brings; raises UserCodeError if other keys do not go with it."""
     own, (name, _) = own_of(config.model), figure_of(best_by(config))
     if name not in (LOSS, "accuracy", *own.figures):
-        known = ", ".join(own.figures) or "none"
-        raise UserCodeError(f"best is {config.best}, but {own.file} has no metric {name}; it has {known}.")
+        names = ", ".join(own.figures) or "none"
+        raise UserCodeError(f"best is {config.best}, but {own.file} has no metric {name}; it has {names}.")
     if own.loss:
-        for key, words in beside_own_loss(config, own.file).items():
-            raise UserCodeError(f"{key} {words}")
+        for key, fault in beside_own_loss(config, own.file).items():
+            raise UserCodeError(f"{key} {fault}")
     return own
 
 
@@ -137,7 +136,3 @@ def _check_metric(where: str, name: object, function: object) -> None:
         raise UserCodeError(f"{where}; a name has letters, digits and _ . -, at most 60, and is none of {taken}.")
     if not callable(function):
         raise UserCodeError(f"{where}: a {type(function).__name__}; it must be a function of outputs and targets.")
-
-
-def _first_bad(values: npt.NDArray[Any]) -> float:
-    return float(values[~np.isfinite(values)][0])

@@ -102,8 +102,8 @@ def _reading(file: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        words = " ".join(str(error).split())[:200]
-        raise DatasetError(f"{file} cannot be read: {words}. Write the file again, or copy it again.") from error
+        reason = " ".join(str(error).split())[:200]
+        raise DatasetError(f"{file} cannot be read: {reason}. Write the file again, or copy it again.") from error
 
 
 def _schema(file: Path) -> pa.Schema:
@@ -135,9 +135,9 @@ def _image_column(file: Path, schema: pa.Schema) -> str:
 
 
 def _label_column(file: Path, schema: pa.Schema) -> str:
-    whole = [field.name for field in schema if pa.types.is_integer(field.type)]
-    known = [name for name in LABEL_NAMES if name in whole] or whole
-    if known and (len(whole) == 1 or known[0] in LABEL_NAMES):
-        return str(known[0])
-    found = f"{', '.join(whole) or 'none'} of its columns {', '.join(schema.names)} are integers"
-    raise DatasetError(f"{file}: {found}; the labels must be in one, or in one called {' or '.join(LABEL_NAMES)}.")
+    integers = [field.name for field in schema if pa.types.is_integer(field.type)]
+    candidates = [name for name in LABEL_NAMES if name in integers] or integers
+    if candidates and (len(integers) == 1 or candidates[0] in LABEL_NAMES):
+        return str(candidates[0])
+    problem = f"{', '.join(integers) or 'none'} of its columns {', '.join(schema.names)} are integers"
+    raise DatasetError(f"{file}: {problem}; the labels must be in one, or in one called {' or '.join(LABEL_NAMES)}.")

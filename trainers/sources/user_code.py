@@ -18,24 +18,24 @@ from tuiapp.trainers.config.user_code import UserCodeError, parse
 def mesh_rules(value: str) -> Rules | None:
     """What NAME of FILE has as `mesh_rules`, None if nothing; raises UserCodeError if these are no rules."""
     code = parse(value)
-    found: Rules | None = getattr(getattr(load(code.file), code.name, None), "mesh_rules", None)
-    if found is None:
+    rules: Rules | None = getattr(getattr(load(code.file), code.name, None), "mesh_rules", None)
+    if rules is None:
         return None
-    sound = isinstance(found, Mapping) and all(
+    sound = isinstance(rules, Mapping) and all(
         isinstance(pattern, str) and (axis is None or (isinstance(axis, int) and not isinstance(axis, bool)))
-        for pattern, axis in found.items()
+        for pattern, axis in rules.items()
     )
     if not sound:
         wanted = 'a regular expression of weights\' names → the axis to split, or None, such as {"kernel$": -1}'
-        raise UserCodeError(f"mesh_rules of {value} is {str(found)[:100]!r}; it must be {wanted}.")
-    for pattern in found:
+        raise UserCodeError(f"mesh_rules of {value} is {str(rules)[:100]!r}; it must be {wanted}.")
+    for pattern in rules:
         try:
             re.compile(pattern)
         except re.error as error:
             raise UserCodeError(
                 f"mesh_rules of {value}: {pattern[:100]!r} is no regular expression: {error}."
             ) from None
-    return found
+    return rules
 
 
 def call(value: str, *arguments: object) -> object:
@@ -81,7 +81,7 @@ def load(file: Path) -> ModuleType:
 
 def format_error(error: BaseException, files: Iterable[Path]) -> str:
     """An exception's traceback, beginning with the first frame in one of the user's files, if there is one."""
-    own, frame = {str(file) for file in files}, error.__traceback__
-    while frame is not None and frame.tb_frame.f_code.co_filename not in own:
+    paths, frame = {str(file) for file in files}, error.__traceback__
+    while frame is not None and frame.tb_frame.f_code.co_filename not in paths:
         frame = frame.tb_next
     return "".join(traceback.format_exception(type(error), error, frame or error.__traceback__))

@@ -55,8 +55,8 @@ def read(value: str) -> StoredArrays:
     """Calls the user's code and checks shapes and types."""
     result = call(value)
     if not isinstance(result, tuple | list) or len(result) != len(ARRAYS):
-        found = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
-        raise DatasetError(f"{value} returned {found}; it must return {', '.join(ARRAYS)}.")
+        description = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+        raise DatasetError(f"{value} returned {description}; it must return {', '.join(ARRAYS)}.")
     for name, array in zip(ARRAYS, result, strict=True):
         if not isinstance(array, np.ndarray):
             raise DatasetError(f"{value}: {name} is a {type(array).__name__}; it must be a NumPy array or memory map.")

@@ -11,8 +11,9 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tuiapp.trainers.config.gpu_choice import Use, limits, use_of
+from tuiapp.trainers.config.gpu_choice import Use, use_of
 from tuiapp.trainers.config.machine import Gpu
+from tuiapp.trainers.config.settings import current_settings
 from tuiapp.trainers.state.text import format_bytes, join_words, sanitize
 from tuiapp.view.devices.drawing import SYSTEM_MEMORY
 from tuiapp.view.launch_warnings import describe_use, user_names
@@ -104,7 +105,8 @@ class GpuChecklist(OptionList):
 
 
 def _idle_rule() -> str:
-    memory, load = limits()
+    settings = current_settings()
+    memory, load = settings.idle_memory, settings.idle_load
     return f"idle: no run or process of others, at most {memory} % of the memory in use, and below {load} % busy"
 
 

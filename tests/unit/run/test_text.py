@@ -13,7 +13,7 @@ from tuiapp.trainers.config.datasets import DATASETS, find_dataset
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig, best_by, build_config
 from tuiapp.trainers.sources.datasets import SHAKESPEARE_FILE, load
-from tuiapp.trainers.tasks.text import SAMPLES, samples
+from tuiapp.trainers.tasks.catalog import SAMPLES, samples
 
 
 def test_windows_follow_each_other_and_are_labelled_with_the_next_byte(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from tuiapp.trainers.rank.schedules import learning_rate
 from tuiapp.trainers.sources import datasets
 from tuiapp.trainers.sources.arrays import prefetch
 from tuiapp.trainers.sources.augmentation import Order, draws, examples, with_draws
-from tuiapp.trainers.tasks.text import Predict
+from tuiapp.trainers.tasks.catalog import Predict
 
 COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""

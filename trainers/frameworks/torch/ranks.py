@@ -34,7 +34,7 @@ from tuiapp.trainers.rank.reporter import Reporter
 from tuiapp.trainers.run.watchdog import PHASE_LIMITS_S
 from tuiapp.trainers.sources import augmentation, datasets
 from tuiapp.trainers.sources.arrays import StoredImages, prefetch
-from tuiapp.trainers.tasks.text import Predict
+from tuiapp.trainers.tasks.catalog import Predict
 
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
