@@ -14,7 +14,7 @@ import sys
 
 
 def command(python: str, module: str, *arguments: str) -> list[str]:
-    """The command that does; -P keeps this directory off the search path."""
+    """Returns the command that runs a module of ours in any interpreter; -P keeps this directory off its path."""
     return [python, "-P", os.path.abspath(__file__), module, *arguments]
 
 

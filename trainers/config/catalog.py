@@ -93,7 +93,7 @@ class Backend:
         return [name for name in self.packages if not installed.has(name)]
 
     def unavailable(self, installed: Installed = OWN) -> str:
-        """Why its ranks cannot run in an interpreter, and how to mend that; "" if they can."""
+        """Returns why its ranks cannot run in an interpreter, and how to mend that; "" if they can."""
         missing, old = self.missing(installed), []
         wanted, pip, where = [], "pip", ""
         if missing:
@@ -115,14 +115,14 @@ class Backend:
         if not wanted:
             return ""
         why = [*([f"{', '.join(missing)} not installed{where}"] if missing else []), *old]
-        remedies = [f"{pip} install {' '.join(f'{one!r}' for one in wanted)}"]
+        remedies = [f"{pip} install {' '.join(map(repr, wanted))}"]
         if installed is OWN:
             # What has no extra does not go together with tuiapp's own packages.
             remedies = [*(remedies if self.extras else []), f"tuiapp env create {self.framework}"]
         return f"{', '.join(why)}: {', or '.join(remedies)}"
 
     def without_gpus(self, installed: Installed = OWN, machine: Machine | None = None) -> str:
-        """Why its framework, as it is installed, cannot use GPUs, or those of a machine; "" if it can."""
+        """Returns why its framework, as it is installed, cannot use GPUs, or those of a machine; "" if it can."""
         if reason := self._built_for_cpus(installed):
             return reason
         if machine is None:
@@ -463,19 +463,24 @@ COMMON_KEYS = (
 
 PACKAGES = tuple(
     dict.fromkeys(
-        [*RANK_NEEDS, *(name for one in BACKENDS.values() for name in one.packages), *JAX_CUDA_PLUGINS, TORCH_CUDA]
+        [
+            *RANK_NEEDS,
+            *(name for backend in BACKENDS.values() for name in backend.packages),
+            *JAX_CUDA_PLUGINS,
+            TORCH_CUDA,
+        ]
     )
 )
 """What an interpreter is asked for, by import names."""
 
 
 def backends_with(key: str) -> tuple[str, ...]:
-    """The backends that take a configuration key which not all of them take."""
+    """Returns the backends that take a configuration key which not all of them take."""
     return tuple(name for name, backend in BACKENDS.items() if key in backend.keys)
 
 
 def takes(backend: str, key: str) -> bool:
-    """Whether a key concerns a backend's kind: built in, or a program of the user's own."""
+    """Returns whether a key concerns a backend's kind: built in, or a program of the user's own."""
     declared = BACKENDS[backend]
     if declared.builtin:
         return all(other.builtin or key not in other.keys for other in BACKENDS.values())
@@ -505,7 +510,7 @@ OPTIMIZER_SLOTS = {"sgd": 1, "adam": 2, "adamw": 2, "adadelta": 2}
 
 
 def is_newer_than_tested(package: str, version: str) -> bool:
-    """Whether a package's version, as its first two numbers, is above the newest that is tested."""
+    """Returns whether a package's version, as its first two numbers, is above the newest that is tested."""
     return package in NEWEST_TESTED and _numbers(version) > NEWEST_TESTED[package]
 
 
@@ -518,7 +523,7 @@ def _requirements(extra: str) -> list[str]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a version."""
+    """Returns the first two numbers of a version."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
@@ -541,7 +546,7 @@ def frozen_weights(backend: str, freeze: str, weights: Iterable[str]) -> set[str
 
 
 def own_name(backend: str, name: str) -> str:
-    """What a backend's framework calls a weight of the catalog, which has Flax's names: `conv1.kernel`."""
+    """Returns what a backend's framework calls a weight of the catalog, which has Flax's names: `conv1.kernel`."""
     owner = BACKENDS[backend]
     layer, _, kind = name.rpartition(".")
     of_norm = re.match(r"(bn|norm)\d*$", layer.rpartition(".")[2]) is not None

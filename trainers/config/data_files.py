@@ -106,12 +106,12 @@ FILES: dict[str, tuple[DataFile, ...]] = {
 
 
 def cache_dir(dataset: str) -> Path:
-    """Where a data set's downloaded files are kept."""
+    """Returns where a data set's downloaded files are kept."""
     return user_cache() / "datasets" / dataset
 
 
 def data_dir() -> Path | None:
-    """The folder that `TUIAPP_DATA_DIR` names, or None."""
+    """Returns the folder that `TUIAPP_DATA_DIR` names, or None."""
     named = os.environ.get(DATA_DIR)
     return Path(os.path.expanduser(named)).absolute() if named else None
 
@@ -126,7 +126,7 @@ def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
 
 
 def where(dataset: str) -> Path | None:
-    """The folder that has all of a data set's files; None if something must be downloaded."""
+    """Returns the folder that has all of a data set's files; None if something must be downloaded."""
     folder: Path | None = None
     for file in FILES[dataset]:
         places = [path for path, _ in provided(dataset, file)]

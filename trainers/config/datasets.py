@@ -77,13 +77,13 @@ class Dataset:
 
 
 def parts(text_bytes: int) -> tuple[int, int]:
-    """The bytes of the training and the test part."""
+    """Returns the bytes of the training and the test part."""
     test = text_bytes // TEST_PART
     return text_bytes - test, test
 
 
 def windows(part_bytes: int, context: int) -> int:
-    """How many windows a part has, each with the byte after it."""
+    """Returns how many windows a part has, each with the byte after it."""
     return max(0, part_bytes - 1) // context
 
 
@@ -95,7 +95,7 @@ _PHOTOGRAPHS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", 
 
 
 def _text(name: str, summary: str, text_bytes: int, checksum: str = "") -> Dataset:
-    """A text; `find_dataset` divides it into windows of another length."""
+    """Returns a text; `find_dataset` divides it into windows of another length."""
     train, test = (windows(part, CONTEXT) for part in parts(text_bytes))
     return Dataset(
         name,
@@ -189,19 +189,19 @@ def task_of(name: str) -> tasks.Task:
 
 
 def labels_of(config: Mapping[str, object]) -> tuple[int, str]:
-    """How many labels an example has, and what they are called, by a configuration as the journal has it."""
+    """Returns how many labels an example has, and what they are called, by a configuration as the journal has it."""
     called, context = task_of(str(config.get("dataset"))).labels, config.get("context")
     return (context, called) if called and isinstance(context, int) else (1, "")
 
 
 def is_examined(name: str) -> bool:
-    """Whether a launch finds out the facts: they are not known before."""
+    """Returns whether a launch finds out the facts: they are not known before."""
     source = source_of(name)
     return source is not None and source.facts is None
 
 
 def find_dataset(name: str, context: int = CONTEXT) -> Dataset:
-    """The facts about a data set, read from the file for npz:PATH and text:PATH.
+    """Returns the facts about a data set, read from the file for npz:PATH and text:PATH.
 
     A text is divided into windows of `context` bytes. Raises DatasetError if the file is missing or invalid.
 
@@ -267,7 +267,7 @@ def find_parts(path: Path) -> Parts:
 
 
 def _folders(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted, hidden ones left out."""
+    """Returns the names of the folders in a folder, sorted, hidden ones left out."""
     try:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))

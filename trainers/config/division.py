@@ -21,7 +21,7 @@ SMALLEST = 1 / 8
 
 
 def devices_of_nodes(config: RunConfig) -> tuple[int, ...]:
-    """The devices of each node of a placed configuration."""
+    """Returns the devices of each node of a placed configuration."""
     return devices_per_node(config.devices_per_node) or (config.devices // config.nodes,) * config.nodes
 
 
@@ -32,7 +32,7 @@ def devices_of(config: RunConfig, node: int) -> int:
 
 
 def node_of(rank: int, ranks: tuple[int, ...]) -> int:
-    """The node of a rank, where each has so many; the last one's for a rank beyond."""
+    """Returns the node of a rank, where each has so many; the last one's for a rank beyond."""
     return next((node for node, end in enumerate(accumulate(ranks)) if rank < end), len(ranks) - 1)
 
 
@@ -47,13 +47,13 @@ def examples_of_ranks(config: RunConfig) -> tuple[int, ...]:
 
 
 def local_batches(config: RunConfig) -> set[int]:
-    """How many examples of a global batch a rank, or device, of a placed configuration may have."""
+    """Returns how many examples of a global batch a rank, or device, of a placed configuration may have."""
     equal = -(-config.global_batch_size // mesh_of(config.mesh, config.devices).batch)
     return {*examples_of_ranks(config)} or {equal}
 
 
 def relative_speeds(rounds: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The ranks' speeds beside their mean, from each one's seconds for an example in each round of measuring.
+    """Returns the ranks' speeds beside their mean, from each one's seconds for an example in each round of measuring.
 
     All 1 unless one clearly differs: what slows a rank down for some rounds is another program.
     """
@@ -90,5 +90,5 @@ def apportion(units: int, speeds: Sequence[float], least: int = 0) -> tuple[int,
     while sum(parts) != units:
         step = 1 if sum(parts) < units else -1
         able = [index for index, part in enumerate(parts) if part + step >= least]
-        parts[max(able, key=lambda place: (step * (exact[place] - parts[place]), step * speeds[place]))] += step
+        parts[max(able, key=lambda rank: (step * (exact[rank] - parts[rank]), step * speeds[rank]))] += step
     return tuple(parts)

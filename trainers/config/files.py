@@ -69,7 +69,7 @@ def replace_unsynced(path: Path, *parts: bytes) -> None:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error, or what caused it, is a disk without space, or a quota that is used up."""
+    """Returns whether an error, or what caused it, is a disk without space, or a quota that is used up."""
     number = error.errno if isinstance(error, OSError) else None
     return number in (errno.ENOSPC, errno.EDQUOT) or (error.__cause__ is not None and is_full(error.__cause__))
 
@@ -92,7 +92,7 @@ def make_private(directory: Path) -> None:
 
 
 def nearest_existing(directory: Path) -> Path:
-    """The directory, or else the nearest of its parents that exists."""
+    """Returns the directory, or else the nearest of its parents that exists."""
     return next(path for path in (directory, *directory.parents) if os.path.exists(path))
 
 

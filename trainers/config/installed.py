@@ -120,7 +120,7 @@ def inspect_packages(python: str, packages: Sequence[str]) -> Installed:
 
 
 def known(python: str, packages: Sequence[str]) -> Installed | None:
-    """What an interpreter has answered; None if it was not asked, or has changed since. Starts no process."""
+    """Returns what an interpreter has answered; None if it was not asked, or has changed since. Starts no process."""
     if python == sys.executable:
         return OWN
     if python not in _known:
@@ -132,7 +132,7 @@ def known(python: str, packages: Sequence[str]) -> Installed | None:
 
 
 def installed_version(distribution: str) -> str | None:
-    """The installed version of a distribution, found without importing it; None if it is not installed."""
+    """Returns the installed version of a distribution, found without importing it; None if it is not installed."""
     # Saves 10 ms until the dashboard's first picture.
     from importlib.metadata import PackageNotFoundError, version
 
@@ -175,7 +175,7 @@ def _ask(python: str, packages: Sequence[str]) -> tuple[Installed, list[str]]:
 
 
 def _times(places: Sequence[str] | Mapping[str, object]) -> dict[str, int | None]:
-    return {place: _changed_at(place) for place in places}
+    return {path: _changed_at(path) for path in places}
 
 
 def _changed_at(path: str) -> int | None:

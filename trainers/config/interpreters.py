@@ -43,7 +43,7 @@ class Interpreter(NamedTuple):
         return known(self.python, PACKAGES)
 
     def inspect(self) -> Installed:
-        """What it has; asks it if that is not known."""
+        """Returns what the interpreter has; asks it if that is not known."""
         return inspect_packages(self.python, PACKAGES)
 
 
@@ -63,7 +63,7 @@ def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | 
 
 
 def find_interpreters() -> dict[str, Interpreter]:
-    """The interpreter of every backend's ranks, unless a configuration has the key `python`."""
+    """Returns the interpreter of every backend's ranks, unless a configuration has the key `python`."""
     named = read_settings()[0].environments
     return {backend: find_interpreter(backend, named=named) for backend in BACKENDS}
 
@@ -82,12 +82,12 @@ def why_not(backend: str, interpreter: Interpreter) -> str:
 
 
 def environments_dir() -> Path:
-    """Where `tuiapp env create` makes environments: a directory each, of the framework's name."""
+    """Returns where `tuiapp env create` makes environments: a directory each, of the framework's name."""
     return user_data() / "environments"
 
 
 def find_program(name: str) -> str:
-    """The absolute path of a program, found as a shell finds it; "" for none."""
+    """Returns the absolute path of a program, found as a shell finds it; "" for none."""
     path = os.path.abspath(os.path.expanduser(name)) if os.sep in name or name.startswith("~") else name
     program = shutil.which(path)
     return os.path.abspath(program) if program else ""

@@ -205,7 +205,7 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
 
 
 def memory_limit(groups: list[Path]) -> tuple[int, int] | None:
-    """The lowest limit of some groups, and the least that is free under one, in bytes; None without a limit.
+    """Returns the lowest limit of some groups, and the least that is free under one, in bytes; None without a limit.
 
     The file cache counts as free: the kernel reclaims it before it kills.
     """
@@ -275,7 +275,7 @@ def own_address(network: str = "") -> str:
 
 
 def interface_of(address: str) -> str:
-    """The name of the interface with an address; "" if there is none."""
+    """Returns the name of the interface with an address; "" if there is none."""
     import psutil
 
     return next(
@@ -285,7 +285,7 @@ def interface_of(address: str) -> str:
 
 
 def unused(machine: Machine) -> Machine:
-    """The machine as it would be if nobody used its GPUs: a run that waits may have any."""
+    """Returns the machine as it would be if nobody used its GPUs: a run that waits may have any."""
     gpus = [
         msgspec.structs.replace(
             gpu, memory_used_bytes=0 if gpu.memory_total_bytes else None, processes=(), utilization_percent=0, leases=()
@@ -327,7 +327,7 @@ LEAST_CAPABILITY = {13: (7, 5)}
 
 
 def unsuited(what: str, cuda: str, machine: Machine, cure: str) -> str:
-    """Why a build cannot use this machine's GPUs; "" if it can, or if that is not known.
+    """Returns why a build cannot use this machine's GPUs; "" if it can, or if that is not known.
 
     Args:
         what: The package and its version.
@@ -351,7 +351,7 @@ def unsuited(what: str, cuda: str, machine: Machine, cure: str) -> str:
 
 
 def suits_newest(machine: Machine) -> bool:
-    """Whether builds for the newest CUDA can use this machine's GPUs."""
+    """Returns whether builds for the newest CUDA can use this machine's GPUs."""
     return not unsuited("", str(max(LEAST_DRIVER)), machine, "")
 
 

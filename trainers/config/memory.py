@@ -80,14 +80,14 @@ class Shortage:
 
 
 def can_estimate(config: RunConfig) -> bool:
-    """Whether the memory can be estimated: what models and data of the user's own take may not be known."""
+    """Returns whether the memory can be estimated: what models and data of the user's own take may not be known."""
     model = MODELS.get(config.model)
     fits = model is not None and model.task == task_of(config.dataset).name and not is_examined(config.dataset)
     return fits and BACKENDS[config.backend].builtin
 
 
 def estimate_memory(config: RunConfig) -> MemoryEstimate:
-    """What a placed configuration of a built-in trainer takes on each device.
+    """Returns what a placed configuration of a built-in trainer takes on each device.
 
     Raises DatasetError if the data file is missing or invalid.
     """
@@ -113,7 +113,7 @@ def estimate_memory(config: RunConfig) -> MemoryEstimate:
 
 
 def _activations(config: RunConfig, size: Size) -> int:
-    """What the examples that a device takes at once keep for the backward pass, and what that makes of it."""
+    """Returns what the examples that a device takes at once keep for the backward pass, and what that makes of it."""
     # Under autocast the weights stay float32, the layers' outputs take half the space.
     number = FLOAT32_BYTES // 2 if config.precision in HALF else FLOAT32_BYTES
     per_example = BACKWARD * number * size.activations
@@ -145,7 +145,7 @@ def slots(config: RunConfig) -> int:
 
 
 def chosen_gpus(config: RunConfig, machine: Machine) -> list[Gpu]:
-    """The GPUs of a placed configuration; none on the CPU."""
+    """Returns the GPUs of a placed configuration; none on the CPU."""
     if config.platform != "cuda":
         return []
     # On several nodes each picks its own.
@@ -163,7 +163,7 @@ def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
 
 
 def free_bytes(gpu: Gpu) -> int | None:
-    """What of its memory is free; None if the driver does not say."""
+    """Returns what of its memory is free; None if the driver does not say."""
     if gpu.memory_total_bytes is None or gpu.memory_used_bytes is None:
         return None
     return gpu.memory_total_bytes - gpu.memory_used_bytes
@@ -191,12 +191,12 @@ def _divides(config: RunConfig) -> bool:
 
 
 def _beside_pool(free: int) -> int:
-    """What JAX needs of a GPU's free memory beside its pool."""
+    """Returns what JAX needs of a GPU's free memory beside its pool."""
     return min(BESIDE_POOL_BYTES, free // 2)
 
 
 def jax_pool_bytes(config: RunConfig, machine: Machine) -> int | None:
-    """What JAX takes at its start of each GPU of a placed configuration; None if it takes its own share."""
+    """Returns what JAX takes at its start of each GPU of a placed configuration; None if it takes its own share."""
     # On several nodes each decides it for its own.
     gpus = chosen_gpus(config, machine) if config.launcher == "local" else []
     fraction = jax_memory_fraction(config, gpus)
@@ -264,7 +264,7 @@ def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate
 
 
 def on_host(config: RunConfig, estimate: MemoryEstimate) -> int:
-    """What all CPU devices of a node take together."""
+    """Returns what all CPU devices of a node take together."""
     return estimate.total * max(devices_of_nodes(config))
 
 

@@ -66,12 +66,12 @@ def parse_mesh(text: str) -> Mesh | None:
 
 
 def mesh_of(text: str, devices: int) -> Mesh:
-    """The mesh of a configuration that is known to be right: by default one axis of all devices."""
+    """Returns the mesh of a configuration that is known to be right: by default one axis of all devices."""
     return parse_mesh(text) or Mesh(max(1, devices), 1)
 
 
 def split_of(name: str, shape: tuple[int, ...], rules: Rules, parts: int) -> Split:
-    """How a weight is split over `parts` devices; raises ValueError for a rule with an axis that it has not."""
+    """Returns how a weight is split over `parts` devices; raises ValueError for a rule with an axis that it has not."""
     axis = next((axis for pattern, axis in rules.items() if re.search(pattern, name)), None)
     if axis is None or not shape or parts == 1:
         return Split(None)

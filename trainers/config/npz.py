@@ -73,7 +73,7 @@ class NpzFile:
             return self._read_header(name, file)[0]
 
     def checksum(self, names: Iterable[str]) -> str:
-        """The CRC-32 of arrays from the archive's directory: 8 hex digits each."""
+        """Returns the CRC-32 of arrays from the archive's directory: 8 hex digits each."""
         return "".join(f"{self._archive.getinfo(f'{name}.npy').CRC:08x}" for name in names)
 
     def read(self, name: str) -> npt.NDArray[Any]:
@@ -156,12 +156,12 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
 def read_facts(path: Path) -> NpzFacts:
     """Reads the facts, cached while the file is unchanged; raises DatasetError if it is no valid data set."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         raise DatasetError(f"{path} cannot be read: {_reason(error)}.") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise DatasetError(f"{path} is not a file.")
-    return _read(path, found.st_mtime_ns, found.st_size)
+    return _read(path, status.st_mtime_ns, status.st_size)
 
 
 def check_images(path: Path) -> None:
@@ -217,7 +217,7 @@ def _image_shape(header: Header) -> tuple[int, int, int]:
 
 
 def greatest_label(source: str, name: str, labels: npt.NDArray[Any]) -> int:
-    """The greatest of some labels; raises DatasetError if one cannot be a class."""
+    """Returns the greatest of some labels; raises DatasetError if one cannot be a class."""
     least, greatest = int(labels.min()), int(labels.max())
     if least < 0:
         raise DatasetError(f"{source}: {name} has the label {least}; labels count from 0.")
@@ -227,6 +227,6 @@ def greatest_label(source: str, name: str, labels: npt.NDArray[Any]) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """The system's or the library's message, on one line."""
+    """Returns the system's or the library's message, on one line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
     return " ".join(text.split()).rstrip(".")[:200]

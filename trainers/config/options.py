@@ -119,8 +119,8 @@ class Option:
         nouns = {"int": "a whole number", "float": "a number", "list": "a list of strings"}
         noun = nouns.get(self.kind, "a string")
         bounds = [
-            words.format(_number(bound))
-            for words, bound in (
+            text.format(_number(bound))
+            for text, bound in (
                 ("of at least {}", self.minimum),
                 ("above {}", self.above),
                 ("of at most {}", self.maximum),
@@ -274,7 +274,7 @@ def shown(value: object) -> str:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """The known word that a mistyped or shortened one is meant for; "" where none is near enough to be that."""
+    """Returns the known word that a mistyped or shortened one is meant for; "" where none is near enough to be that."""
     spelt = {name.casefold(): name for name in names}
     word = word.casefold()
     # Of 4 letters one may be wrong, of 3 none, so that "gpu" is not taken for "cpu".
@@ -285,7 +285,7 @@ def nearest(word: str, names: Iterable[str]) -> str:
 
 
 def suggest(word: str, names: Iterable[str]) -> str:
-    """The sentence " Did you mean …?" for the nearest known word, or ""."""
+    """Returns the sentence " Did you mean …?" for the nearest known word, or ""."""
     meant = nearest(word, names)
     return f" Did you mean {meant!r}?" if meant else ""
 
@@ -308,7 +308,7 @@ INTERVAL_S, LEAST_INTERVAL_S, MOST_INTERVAL_S = 1.0, 0.25, 3600.0
 
 
 def hang_limit_s() -> float:
-    """The limit for steps, from TUIAPP_HANG_S; raises ConfigError if that is invalid."""
+    """Returns the limit for steps, from TUIAPP_HANG_S; raises ConfigError if that is invalid."""
     return read_seconds(HANG_VARIABLE, HANG_S, LEAST_HANG_S, MOST_HANG_S)
 
 

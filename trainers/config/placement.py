@@ -68,7 +68,13 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
     if problems:
         raise ConfigError(problems)
     placed = place_script(_with_absolute_paths(msgspec.structs.replace(placed, mirror=place_mirror(placed.mirror))))
-    if problems := _check_utf8(placed):
+    texts = {key: value for key in OPTIONS if isinstance(value := getattr(placed, key), str)}
+    # No file of a run can hold a path that is no UTF-8.
+    if problems := [
+        Problem(key, f"{printable(text)} is no UTF-8 text: rename it, or name another path.")
+        for key, text in texts.items()
+        if printable(text) != text
+    ]:
         raise ConfigError(problems)
     return placed
 
@@ -85,16 +91,6 @@ def _with_devices_said(config: RunConfig) -> RunConfig:
     except ValueError:
         raise ConfigError(cross_check(config)) from None
     return config
-
-
-def _check_utf8(config: RunConfig) -> list[Problem]:
-    """Problems of texts that no file of a run can hold: paths that are no UTF-8."""
-    texts = {key: value for key in OPTIONS if isinstance(value := getattr(config, key), str)}
-    return [
-        Problem(key, f"{printable(text)} is no UTF-8 text: rename it, or name another path.")
-        for key, text in texts.items()
-        if printable(text) != text
-    ]
 
 
 def check_data(config: RunConfig) -> list[Problem]:
@@ -168,7 +164,7 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def placement_problems(config: RunConfig, machine: Machine) -> list[Problem]:
-    """What this machine lacks for a configuration, regardless of how its values fit together."""
+    """Returns what this machine lacks for a configuration, regardless of how its values fit together."""
     try:
         place(config, machine)
     except ConfigError as error:
@@ -187,9 +183,8 @@ def _on_cpu(config: RunConfig, machine: Machine) -> RunConfig:
             f"{machine.max_cpu_ranks} CPU ranks."
         )
         raise ConfigError([Problem("devices", message)])
-    count = config.devices or _count(config, most=BACKENDS[config.backend].max_cpu_devices or 2)
-    if config.nodes > 1 and not config.devices:
-        count = _count_on_nodes(config, most=2)
+    most = 2 if config.nodes > 1 else BACKENDS[config.backend].max_cpu_devices or 2
+    count = config.devices or _count(config, most, config.nodes)
     if not BACKENDS[config.backend].builtin and not config.devices:
         # A second copy of a script that knows no ranks would do all its work twice.
         count = config.nodes
@@ -207,7 +202,7 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
         raise ConfigError([Problem("platform", f"cuda cannot be used here: {machine.gpu_problem}.")])
     if config.launcher != "local":
         # Each node picks its own.
-        count = config.devices or _count_on_nodes(config, most=most(machine.gpus))
+        count = config.devices or _count(config, most(machine.gpus), config.nodes)
         return msgspec.structs.replace(config, platform="cuda", devices=count)
     if config.device_ids:
         chosen = [_find_gpu(name, machine) for name in config.device_ids]
@@ -215,7 +210,7 @@ def _on_gpus(config: RunConfig, machine: Machine) -> RunConfig:
             message = f"{', '.join(config.device_ids)} names a MIG instance beside others; a run can use one alone."
             raise ConfigError([Problem("device_ids", message)])
     else:
-        count = config.devices or _count(config, most=most(machine.gpus))
+        count = config.devices or _count(config, most(machine.gpus))
         chosen = pick(machine.gpus, count)
         if len(chosen) < count:
             raise ConfigError([Problem("devices", f"{count} is more than this machine has: {_all(machine)}.")])
@@ -241,16 +236,12 @@ def _all(machine: Machine) -> str:
     return f"{text}; {machine.gpu_limit}" if machine.gpu_limit else text
 
 
-def _count_on_nodes(config: RunConfig, *, most: int) -> int:
-    """Counts the devices as `_count` does, with the same number on every node, at most `most`."""
-    counts = range(most * config.nodes, 0, -config.nodes)
+def _count(config: RunConfig, most: int, nodes: int = 1) -> int:
+    """Returns the largest number of devices that divides a built-in trainer's global batch, where that is given.
+
+    Every node has the same number of them, at most `most`.
+    """
+    counts = range(most * nodes, 0, -nodes)
     if not BACKENDS[config.backend].builtin or config.per_device_batch_size:
         return counts[0]
-    return next((count for count in counts if config.global_batch_size % count == 0), config.nodes)
-
-
-def _count(config: RunConfig, *, most: int) -> int:
-    """The largest number of devices that divides a built-in trainer's global batch, where that is given."""
-    if not BACKENDS[config.backend].builtin or config.per_device_batch_size:
-        return most
-    return next(count for count in range(most, 0, -1) if config.global_batch_size % count == 0)
+    return next((count for count in counts if config.global_batch_size % count == 0), nodes)

@@ -75,7 +75,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.processes if self.processes and not BACKENDS[self.config.backend].builtin else self.config.devices
 
     def devices_of(self, node: int) -> int:
-        """How many a node has."""
+        """Returns how many devices a node has."""
         return devices_of(self.config, node)
 
     @property
@@ -123,7 +123,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.examples[rank] if self.examples else self.config.global_batch_size // self.mesh.batch
 
     def rows_of(self, rank: int) -> slice:
-        """Which examples of each global batch a rank takes."""
+        """Returns which examples of each global batch a rank takes."""
         first = sum(map(self.batch_of, range(rank)))
         return slice(first, first + self.batch_of(rank))
 
@@ -132,7 +132,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.batch_of(rank) * self.config.devices / self.config.global_batch_size if self.examples else 1.0
 
     def examples_of(self, rank: int) -> float:
-        """A rank's share of a global batch's examples: those that several have in common count in parts."""
+        """Returns a rank's share of a global batch's examples: those that several have in common count in parts."""
         return self.batch_of(rank) / self.mesh.model if self.mesh.model > 1 else self.batch_of(rank)
 
     @property
@@ -142,11 +142,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.config.check_replicas and has_some and self.config.devices > 1
 
     def epoch_of(self, step: int) -> int:
-        """The epoch of a step; both are counted from 1."""
+        """Returns the epoch of a step; both are counted from 1."""
         return (step - 1) // self.steps_per_epoch + 1
 
     def epochs_after(self, step: int) -> range:
-        """The epochs that have steps after this one, counted from 1; none after the last."""
+        """Returns the epochs that have steps after this one, counted from 1; none after the last."""
         last = self.epoch_of(self.total_steps) if step < self.total_steps else 0
         return range(self.epoch_of(step + 1), last + 1)
 
@@ -167,13 +167,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.config.checkpoint_every < 0 and not self.config.early_stop and BACKENDS[self.config.backend].builtin
 
     def saves_after(self, step: int, *, due: bool = False) -> bool:
-        """Whether a checkpoint is saved after a step without a request; `due`: the last is long enough ago."""
+        """Returns whether a checkpoint is saved after a step without a request; `due`: the last is long enough ago."""
         every = abs(self.config.checkpoint_every)
         by_epochs = self._is_due(step, every) and (due or not self.spaces_saves)
         return by_epochs or (every > 0 and step == self.total_steps)
 
     def on_gpus(self, machine: Machine, uuids: Collection[str]) -> Plan:
-        """The plan for these of a machine's GPUs, as their memory is now."""
+        """Returns the plan for these of a machine's GPUs, as their memory is now."""
         gpus = [gpu for gpu in machine.gpus if gpu.uuid in uuids]
         return msgspec.structs.replace(self, jax_memory_fraction=jax_memory_fraction(self.config, gpus))
 

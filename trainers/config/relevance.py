@@ -22,7 +22,7 @@ _FORMER_DEFAULTS = {"checkpoint_every": 1}
 
 
 def inapplicable_keys(values: Mapping[str, object]) -> set[str]:
-    """The keys that have no effect, given the values of all."""
+    """Returns the keys that have no effect, given the values of all."""
     backend = str(values["backend"])
     return {
         key

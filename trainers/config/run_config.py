@@ -684,14 +684,14 @@ _NEAR = {name: option for option in OPTIONS.values() for name in option.similar}
 
 
 def find_option(key: str) -> tuple[Option | None, bool]:
-    """The option of that name, or one that is near; and whether it is the same, by its name or alias."""
+    """Returns the option of that name, or one that is near; and whether it is the same, by its name or alias."""
     if option := OPTIONS.get(key) or _MEANT.get(key):
         return option, True
     return _NEAR.get(key), False
 
 
 def get_option(key: str) -> Option:
-    """The option of that name or alias; raises ConfigError, with what is meant or near, if there is none."""
+    """Returns the option of that name or alias; raises ConfigError, with what is meant or near, if there is none."""
     option, is_same = find_option(key)
     if option and is_same:
         return option
@@ -822,8 +822,8 @@ def _check_cuda_graphs(config: RunConfig) -> list[Problem]:
         "sync_batch_norm": (config.sync_batch_norm, "are for one GPU, which has no statistics to synchronize"),
         "compile": (config.compile, "come with compile where they can be used: set one of the two"),
     }
-    wrong = {key: words for key, (is_so, words) in reasons.items() if config.cuda_graphs and is_so}
-    return [Problem("cuda_graphs", f"CUDA graphs {words}.", also=(key,)) for key, words in wrong.items()]
+    wrong = {key: why for key, (is_so, why) in reasons.items() if config.cuda_graphs and is_so}
+    return [Problem("cuda_graphs", f"CUDA graphs {why}.", also=(key,)) for key, why in wrong.items()]
 
 
 def _check_training(config: RunConfig) -> list[Problem]:
@@ -1002,13 +1002,13 @@ def best_by(config: RunConfig) -> str:
 
 
 def figure_of(best: str) -> tuple[str, bool]:
-    """The figure's name in a value of the key `best`, and whether more of it is better."""
+    """Returns the figure's name in a value of the key `best`, and whether more of it is better."""
     direction = next((prefix for prefix in BEST_OWN if best.startswith(prefix)), "")
     return best.removeprefix(direction), direction == HIGHEST or best == "accuracy"
 
 
 def beside_own_loss(config: RunConfig, file: str) -> dict[str, str]:
-    """The keys that mean nothing beside a loss of the user's own, which `file` has, and what to do."""
+    """Returns the keys that mean nothing beside a loss of the user's own, which `file` has, and what to do."""
     useless = {"label_smoothing": (bool(config.label_smoothing), "0"), "augment": (config.augment == "mixup", "off")}
     message = f"changes what cross entropy is taken of, but {file} has a loss of its own: use"
     return {key: f"{message} {off}, or rename the loss." for key, (is_set, off) in useless.items() if is_set}
@@ -1020,17 +1020,17 @@ def _multiples(size: int, devices: int) -> str:
 
 
 def to_mapping(config: RunConfig) -> dict[str, Value]:
-    """The configuration as plain values, in the order of the keys."""
+    """Returns the configuration as plain values, in the order of the keys."""
     return {key: getattr(config, key) for key in OPTIONS}
 
 
 def changed_keys(config: RunConfig, base: RunConfig) -> dict[str, Value]:
-    """The keys of `config` whose values differ from those of `base`."""
+    """Returns the keys of `config` whose values differ from those of `base`."""
     return {key: getattr(config, key) for key in OPTIONS if getattr(config, key) != getattr(base, key)}
 
 
 def to_toml_values(config: RunConfig) -> dict[str, object]:
-    """The configuration as TOML and JSON can hold it: the keys that concern its kind of backend."""
+    """Returns the configuration as TOML and JSON can hold it: the keys that concern its kind of backend."""
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in to_mapping(config).items()
@@ -1039,7 +1039,7 @@ def to_toml_values(config: RunConfig) -> dict[str, object]:
 
 
 def to_toml(config: RunConfig) -> str:
-    """The text of a configuration file with all keys."""
+    """Returns the text of a configuration file with all keys."""
     # Only writing needs it; the dashboard's first picture does not.
     import tomlkit
 
@@ -1096,7 +1096,7 @@ def parse_toml(text: str, source: str, also: frozenset[str] = frozenset()) -> tu
 
 
 def actual_rate(config: RunConfig) -> float:
-    """What warm-up rises to and the schedule falls from."""
+    """Returns what warm-up rises to and the schedule falls from."""
     if not config.learning_rate_for:
         return config.learning_rate
     ratio = config.global_batch_size / config.learning_rate_for

@@ -32,12 +32,12 @@ MAX_CODE_BYTES = 1 << 20
 
 
 def subject(config: RunConfig) -> str:
-    """What a run trains: the model's name, or the script's."""
+    """Returns what a run trains: the model's name, or the script's."""
     return config.model if BACKENDS[config.backend].builtin else program_name(config.script)
 
 
 def data_name(config: RunConfig) -> str:
-    """The data set's name; "" for a script, which brings its own data."""
+    """Returns the data set's name; "" for a script, which brings its own data."""
     return config.dataset if BACKENDS[config.backend].builtin else ""
 
 
@@ -94,14 +94,14 @@ def check_script(config: RunConfig) -> list[Problem]:
 
 
 def command(config: RunConfig, python: str) -> list[str]:
-    """The command of every rank of a placed configuration, in an interpreter."""
+    """Returns the command of every rank of a placed configuration, in an interpreter."""
     named = config.script.startswith(MODULE)
     program = ["-m", config.script.removeprefix(MODULE)] if named else [config.script]
     return [python, "-u", *program, *_arguments(config)]
 
 
 def short_command(config: RunConfig) -> str:
-    """The command as a person types it, without directories."""
+    """Returns the command as a person types it, without directories."""
     named = config.script.startswith(MODULE)
     program = ["-m", program_name(config.script)] if named else [program_name(config.script)]
     interpreter = os.path.basename(config.python) or "python"
@@ -114,7 +114,7 @@ def _arguments(config: RunConfig) -> list[str]:
 
 
 def variables(config: RunConfig) -> dict[str, str]:
-    """The environment variables that a configuration gives its script."""
+    """Returns the environment variables that a configuration gives its script."""
     texts = read_texts(config.values)
     values = {f"{CONFIG_VARIABLE}{name}": value for name, value in texts.items()}
     if named := [name for name in named_in_braces(config.arguments) if name in texts]:
@@ -214,7 +214,7 @@ def check_hidden(config: RunConfig, python: str) -> list[Problem]:
 
 
 def _module_in(directory: str, name: str) -> str:
-    """The file that `import NAME` finds in a directory; "" for none."""
+    """Returns the file that `import NAME` finds in a directory; "" for none."""
     files = os.path.join(directory, name, "__init__.py"), os.path.join(directory, f"{name}.py")
     return next((file for file in files if os.path.isfile(file)), "")
 

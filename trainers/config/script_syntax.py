@@ -67,7 +67,7 @@ def read_values(text: str) -> dict[str, bool | int | float | str]:
 
 
 def as_value(text: str) -> bool | int | float | str:
-    """A value that a text stands for, where nobody has declared what kind it is of."""
+    """Returns a value that a text stands for, where nobody has declared what kind it is of."""
     if text.lower() in WORDS:
         return WORDS[text.lower()]
     try:
@@ -82,7 +82,7 @@ def fill_in(word: str, values: Mapping[str, str]) -> str:
 
 
 def named_in_braces(text: str) -> list[str]:
-    """The names in braces, each once."""
+    """Returns the names in braces, each once."""
     return list(dict.fromkeys(_BRACES.findall(text)))
 
 
@@ -115,5 +115,5 @@ def check_name(script: str) -> None:
 
 
 def program_name(script: str) -> str:
-    """The name that views show: a script's file name, or a module's name."""
+    """Returns the name that views show: a script's file name, or a module's name."""
     return script.removeprefix(MODULE).rstrip("/").rpartition("/")[2]

@@ -45,7 +45,7 @@ class Masked(str):
 
 @lru_cache(4096)
 def is_secret(name: str) -> bool:
-    """Whether a value of that name, as of an option, a variable or a key, is one to keep to oneself."""
+    """Returns whether a value of that name, as of an option, a variable or a key, is one to keep to oneself."""
     plain = name.lstrip("-").lower().replace("-", "_")
     return bool(_SECRET.search(plain)) and not _SPECIAL_TOKEN.search(plain)
 

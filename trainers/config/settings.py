@@ -62,7 +62,7 @@ EXECUTED = ("command", "webhook", "environments")
 
 
 def settings_path() -> Path:
-    """The file; it may be missing."""
+    """Returns the file; it may be missing."""
     return user_config() / "config.toml"
 
 
@@ -80,10 +80,9 @@ def read_settings() -> tuple[Settings, list[Problem]]:
         return Settings(), []
     except tomllib.TOMLDecodeError as error:
         return Settings(), [Problem("", f"is not valid TOML: {error}")]
-    except OSError as error:
-        return Settings(), [Problem("", f"cannot be read: {error.strerror or error}")]
-    except (ValueError, RecursionError, RuntimeError) as error:  # not UTF-8, nested too deeply, a loop of links
-        return Settings(), [Problem("", f"cannot be read: {error}")]
+    except (OSError, ValueError, RecursionError, RuntimeError) as error:
+        # Not to be opened, not UTF-8, nested too deeply, a loop of links.
+        return Settings(), [Problem("", f"cannot be read: {getattr(error, 'strerror', None) or error}")]
     not_used = [Problem(key, f"is ignored: {why}") for key in EXECUTED if why and key in table]
     settings, problems = check_settings({key: value for key, value in table.items() if not why or key not in EXECUTED})
     return settings, [*not_used, *problems]
@@ -198,13 +197,13 @@ def save_setting(key: str, value: str | bool) -> Path:
 
 
 def host_of(url: str) -> str:
-    """The part of an address, which may be a secret, that may be shown."""
+    """Returns the part of an address, which may be a secret, that may be shown."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}" if parts.hostname else ""
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether other users of this machine may read a file."""
+    """Returns whether other users of this machine may read a file."""
     try:
         return bool(os.stat(path).st_mode & 0o044)
     except OSError:

@@ -45,18 +45,18 @@ class JobState:
 
 
 def inside_allocation() -> bool:
-    """Whether this process has an allocation already, as in `salloc`."""
+    """Returns whether this process has an allocation already, as in `salloc`."""
     return "SLURM_JOB_ID" in os.environ
 
 
 def slurm_job() -> str:
-    """The id of the job that this process is part of, of an array with its task, "17_3"; "" for none."""
+    """Returns the id of the job that this process is part of, of an array with its task, "17_3"; "" for none."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID", ""), os.environ.get("SLURM_ARRAY_TASK_ID", "")
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def job_script(config: RunConfig, directory: Path, command: list[str]) -> str:
-    """The text of a job that runs a command on the first of its nodes.
+    """Returns the text of a job that runs a command on the first of its nodes.
 
     Options of the user's own come last: of two of a kind, Slurm takes the later.
     """
@@ -91,7 +91,7 @@ def _options(text: str) -> list[str]:
 
 
 def _lead_s(options: Sequence[str]) -> int:
-    """How long before the time limit of a job Slurm is to send the signal."""
+    """Returns how long before the time limit of a job Slurm is to send the signal."""
     limits = [match[1] for option in options if (match := re.fullmatch(r"(?:--time[= ]|-t ?)(\S+)", option))]
     limit_s = _limit_s(limits[-1]) if limits else None
     # 0 means unlimited.

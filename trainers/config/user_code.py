@@ -61,13 +61,13 @@ def read_names(file: Path) -> tuple[str, ...]:
 
 
 def has_function(value: str, name: str) -> bool:
-    """Whether the file of a value that `check` has passed says `def NAME` at its top level."""
+    """Returns whether the file of a value that `check` has passed says `def NAME` at its top level."""
     tree = ast.parse(read_text(parse(value).file))
     return any(isinstance(statement, ast.FunctionDef) and statement.name == name for statement in tree.body)
 
 
 def read_text(file: Path) -> str:
-    """The text of a file of the user's; raises UserCodeError if it cannot be read."""
+    """Returns the text of a file of the user's; raises UserCodeError if it cannot be read."""
     try:
         # A link to it is followed: it is the user's own.
         return read_limited(file.resolve(), MAX_FILE_BYTES)
@@ -87,7 +87,7 @@ def suggest_name(file: str) -> str:
 
 
 def files_of(*values: str) -> list[Path]:
-    """The files of configuration values, without those that name none."""
+    """Returns the files of configuration values, without those that name none."""
     return list(dict.fromkeys(parse(value).file for value in values if value.startswith(PY)))
 
 

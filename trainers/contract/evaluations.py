@@ -27,7 +27,7 @@ class Evaluated(NamedTuple):
     """… and that key's value: another metric's figures cannot be compared with it."""
 
     def figure(self, by: str) -> float | None:
-        """The figure that evaluations are the best by; `by` is the key's value."""
+        """Returns the figure that evaluations are the best by; `by` is the key's value."""
         return {"accuracy": self.accuracy, "loss": self.loss, self.by: self.own}.get(by)
 
     def merit(self, by: str) -> tuple[float, float] | None:

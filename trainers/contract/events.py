@@ -201,13 +201,13 @@ class Metrics(Event, frozen=True, kw_only=True, tag="metrics"):
         return self.first_step - 1
 
     def joined(self) -> list[int]:
-        """How many reports each entry joins."""
+        """Returns how many reports each entry joins."""
         if self.rows is None and (self.lows or STEP_TIME in self.values):
             return self.counts or [1] * len(self)
         return self.rows or [1] * len(self)
 
     def places(self) -> list[tuple[int, float]]:
-        """The last step of each entry, and when it was made, in seconds since the epoch."""
+        """Returns the last step of each entry, and when it was made, in seconds since the epoch."""
         counts = self.counts or [1] * len(self)
         spent = [
             (seconds if seconds and isfinite(seconds) else 0.0) * count
@@ -333,7 +333,7 @@ BLOCKING = ("hang", "stopped")
 
 
 def about(alert: Alert) -> tuple[str, int | None, str, int]:
-    """What an alert concerns: one with `ended` ends those that concern the same."""
+    """Returns what an alert concerns: one with `ended` ends those that concern the same."""
     return alert.kind, alert.rank, alert.device, alert.node
 
 

@@ -33,7 +33,7 @@ MAX_BYTES = 4096
 
 
 def directory() -> Path:
-    """Where the files are: the same for all who share the machine's GPUs."""
+    """Returns where the files are: the same for all who share the machine's GPUs."""
     return Path(os.environ.get(DIRECTORY_VARIABLE) or DIRECTORY)
 
 
@@ -93,7 +93,7 @@ def let_go(descriptors: Sequence[int]) -> None:
 
 
 def with_leases(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """The GPUs, with the runs that have them now."""
+    """Returns the GPUs, with the runs that have them now."""
     held = leases() if gpus else []
     return tuple(
         msgspec.structs.replace(gpu, leases=tuple(lease for lease in held if lease.gpu == gpu.uuid)) for gpu in gpus

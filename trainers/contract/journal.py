@@ -123,12 +123,8 @@ class JournalReader:
         self, path: Path, offset: int = 0, chunk_bytes: int = READ_BYTES, skipped: tuple[bytes, ...] = ()
     ) -> None:
         self._path, self._chunk_bytes, self._skipped = path, chunk_bytes, skipped
-        self._offset = offset
+        self.offset = offset
         """Just after a newline, so that a torn tail that a new writer cuts off is never half read."""
-
-    @property
-    def offset(self) -> int:
-        return self._offset
 
     def read(self) -> list[AnyEvent]:
         """Returns the events of the next chunk that has any; none only if there is nothing new."""
@@ -145,22 +141,22 @@ class JournalReader:
             end = os.stat(self._path).st_size
         except OSError:
             return
-        while self._offset < end and (events := self.read()):
+        while self.offset < end and (events := self.read()):
             yield from events
 
     def _next_lines(self, fd: int) -> list[bytes]:
         size = self._chunk_bytes
-        while data := os.pread(fd, size, self._offset):
+        while data := os.pread(fd, size, self.offset):
             if end := data.rfind(b"\n") + 1:
-                self._offset += end
+                self.offset += end
                 return data[:end].splitlines()
             if len(data) < size:
                 return []
             if size <= MAX_LINE_BYTES:
                 size *= 2
-            elif after := _next_newline(fd, self._offset + size):
+            elif after := _next_newline(fd, self.offset + size):
                 # Damage: no event is that long.
-                self._offset, size = after, self._chunk_bytes
+                self.offset, size = after, self._chunk_bytes
             else:
                 # Perhaps a torn tail, which the next writer cuts off.
                 return []
@@ -187,7 +183,7 @@ def last_line(path: Path) -> bytes:
 
 
 def line_start(kind: type[Event]) -> bytes:
-    """How the lines of a kind of event begin: the type comes first on every line."""
+    """Returns how the lines of a kind of event begin: the type comes first on every line."""
     return f'{{"type":"{kind.__struct_config__.tag}",'.encode()
 
 
@@ -237,7 +233,7 @@ def _next_newline(fd: int, start: int) -> int:
 
 
 def _after_hole(fd: int, start: int) -> int:
-    """Where the next data are in a sparse file, 0 if there are none."""
+    """Returns where the next data are in a sparse file, 0 if there are none."""
     try:
         return os.lseek(fd, start, os.SEEK_DATA)
     except OSError as error:

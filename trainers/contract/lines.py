@@ -71,7 +71,7 @@ class LineReader:
         return messages
 
     def _receive(self) -> bytes:
-        """What is there now; b"" for nothing, and at the end."""
+        """Returns what is there now; b"" for nothing, and at the end."""
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:

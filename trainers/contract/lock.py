@@ -122,7 +122,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def is_held(lock: Path | str) -> bool | None:
-    """Whether a process holds a lock; None if there is no such file, or it cannot be reached."""
+    """Returns whether a process holds a lock; None if there is no such file, or it cannot be reached."""
     try:
         fd = open_regular(lock)
     except OSError:
@@ -145,7 +145,7 @@ def beat(fd: int) -> None:
 
 
 def is_beating(lock: Path | str) -> bool:
-    """Whether a lock's holder on another machine has shown lately that it lives."""
+    """Returns whether a lock's holder on another machine has shown lately that it lives."""
     noted = read_note(lock).machine
     if not noted or noted == machine():
         return False

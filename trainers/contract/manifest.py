@@ -110,7 +110,7 @@ class CheckpointDir:
 
 
 def checkpoint_name(step: int) -> str:
-    """The directory name of the checkpoint after a step."""
+    """Returns the directory name of the checkpoint after a step."""
     return f"step-{step:08d}"
 
 
@@ -158,7 +158,7 @@ def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir 
 
 
 def misfit(manifest: Manifest, config: RunConfig, classes: int) -> str:
-    """Why a run with this configuration cannot resume from a checkpoint, or ""."""
+    """Returns why a run with this configuration cannot resume from a checkpoint, or ""."""
     for key in KEPT:
         was, wanted = getattr(manifest, key), getattr(config, key)
         if was != wanted:
@@ -182,7 +182,7 @@ class _Index(msgspec.Struct):
 
 
 def is_weight_file(path: Path) -> bool:
-    """Whether it is named as one, and is there."""
+    """Returns whether a path is named as a file of weights or an index of some, and is there."""
     return path.name.endswith((ENDING, INDEX_ENDING)) and os.path.isfile(path)
 
 

@@ -93,7 +93,7 @@ class MediaFolder:
         return len(sizes) > self._most or sum(sizes) > self._most_bytes
 
     def _found(self, start: str) -> dict[int, dict[str, int]]:
-        """What an earlier attempt has written."""
+        """Returns what an earlier attempt has written."""
         steps: dict[int, dict[str, int]] = {}
         with os.scandir(self._directory) as entries:
             for entry in entries:

@@ -92,19 +92,19 @@ def split(name: str) -> tuple[str, str]:
 
 
 def group_of(name: str) -> str:
-    """A metric's group; "" without one."""
+    """Returns a metric's group; "" without one."""
     return split(name)[0]
 
 
 @lru_cache(maxsize=8192)
 def is_loss(name: str) -> bool:
-    """Whether a metric may be the loss that is trained on: `loss`, or `…/loss` that is not of held-out data."""
+    """Returns whether a metric may be the loss that is trained on: `loss`, or `…/loss` that is not of held-out data."""
     group, last = split(name)
     return last.rpartition("/")[2] in LOSSES and group not in HELD_OUT
 
 
 def loss_of(names: Collection[str]) -> str:
-    """The loss that is trained on: `loss`, or else the first that may be it; "" without one."""
+    """Returns the loss that is trained on: `loss`, or else the first that may be it; "" without one."""
     return LOSS if LOSS in names else next(filter(is_loss, names), "")
 
 
@@ -133,7 +133,7 @@ _EVALUATED = frozenset(
 
 
 def evaluation_of(names: Collection[str]) -> tuple[str, str, str]:
-    """The held-out group that is the run's evaluation, its loss and its accuracy; each "" without one."""
+    """Returns the held-out group that is the run's evaluation, its loss and its accuracy; each "" without one."""
     if _EVALUATED.isdisjoint(names):
         return "", "", ""
     for group in HELD_OUT:
@@ -146,7 +146,7 @@ def evaluation_of(names: Collection[str]) -> tuple[str, str, str]:
 
 
 def accuracy_percent(accuracy: float) -> float:
-    """An accuracy in per cent, as which one above 1 is taken already."""
+    """Returns an accuracy in per cent, as which one above 1 is taken already."""
     return accuracy if accuracy > 1 else 100 * accuracy
 
 
@@ -191,7 +191,7 @@ def join(values: Sequence[float], weights: Sequence[float] = ()) -> float:
 
 
 def bound(pick: Callable[..., float], values: Sequence[float], joined: float) -> float | None:
-    """The least or the greatest of finite values; a finite `joined` says that all are."""
+    """Returns the least or the greatest of finite values; a finite `joined` says that all are."""
     if isfinite(joined):
         return pick(values)
     extreme = pick(filter(isfinite, values), default=inf)
@@ -204,7 +204,7 @@ def not_nan(value: float) -> float | None:
 
 
 def last_examples(values: Mapping[str, Sequence[float | None]], counts: Sequence[int] | None) -> float:
-    """A step's examples, as of an event's last entry; 0 if it does not say."""
+    """Returns a step's examples, as of an event's last entry; 0 if it does not say."""
     sizes = values.get(EXAMPLES)
     return (sizes[-1] or 0.0) / (counts[-1] if counts else 1) if sizes else 0.0
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tuiapp.trainers.contract.process_identity import is_alive, pid_namespace, start_time
+from tuiapp.trainers.contract.process_identity import is_alive, pid_namespace, read_proc, start_time
 
 TOKEN = "TUIAPP_RUN_TOKEN"
 """Environment variable of every process of a run, children included: the run's id, a dash, 16 random digits."""
@@ -66,7 +66,7 @@ def kill_tagged(token: str, timeout_s: float = GONE_S) -> list[int]:
 
 
 def find_orphans(runs_dir: Path | None = None) -> list[Orphan]:
-    """The processes of this user's runs whose supervisor is gone; with `runs_dir`, of the runs in it only."""
+    """Returns the processes of this user's runs whose supervisor is gone; with `runs_dir`, of the runs in it only."""
     own_namespace, alive = pid_namespace("self"), dict[str, bool]()
     orphans = []
     for pid in _others():
@@ -136,18 +136,9 @@ def _others() -> list[int]:
 
 
 def _environ(pid: int) -> dict[str, str]:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            data = file.read()
-    except OSError:
-        return {}
-    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
+    pairs = (entry.partition(b"=") for entry in read_proc(pid, "environ").split(b"\0") if b"=" in entry)
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
 
 
 def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(200).replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+    return read_proc(pid, "cmdline")[:200].replace(b"\0", b" ").decode(errors="replace").strip()

@@ -8,12 +8,12 @@ import signal
 
 
 def identity(pid: int) -> str:
-    """A process's pid and start time: unique until the machine restarts."""
+    """Returns a process's pid and start time: unique until the machine restarts."""
     return f"{pid}:{start_time(pid)}"
 
 
 def is_alive(known_as: str) -> bool:
-    """Whether a process given by `identity` runs; a zombie does not."""
+    """Returns whether a process given by `identity` runs; a zombie does not."""
     pid, start = _parse(known_as)
     return start_time(pid) == start != 0
 
@@ -58,7 +58,7 @@ def machine() -> str:
 
 
 def pid_namespace(pid: str) -> str:
-    """The namespace of a process's pid; "" if unknown."""
+    """Returns the namespace of a process's pid; "" if unknown."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid")
     except OSError:
@@ -71,16 +71,19 @@ def _parse(known_as: str) -> tuple[int, int]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped by a signal, or by a debugger."""
+    """Returns whether a process is stopped by a signal, or by a debugger."""
     return _stat(pid)[:1] in ([b"T"], [b"t"])
+
+
+def read_proc(pid: int, name: str) -> bytes:
+    """Reads a file of a process below /proc; b"" if it is gone, or another user's."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+    return b""
 
 
 def _stat(pid: int) -> list[bytes]:
     """The fields of proc_pid_stat(5) from the process's state on, of which the start time is the 19th after it."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read(4096)
-    except OSError:
-        return []
+    stat = read_proc(pid, "stat")
     # Before them is the program's name in parentheses, which may hold anything.
     return stat[stat.rfind(b")") + 2 :].split()

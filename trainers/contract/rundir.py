@@ -102,7 +102,7 @@ class RunDir:
         return self.path.name
 
     def rank(self, rank: int) -> Path:
-        """A rank's directory: stdout.log and stderr.log."""
+        """Returns a rank's directory: stdout.log and stderr.log."""
         return self.path / "ranks" / str(rank)
 
     def is_gone(self) -> bool:
@@ -132,7 +132,7 @@ class RunDir:
         return Liveness.UNKNOWN if held is None else Liveness.NOBODY
 
     def is_live(self) -> bool:
-        """Whether anybody has the run; False if that cannot be determined."""
+        """Returns whether anybody has the run; False if that cannot be determined."""
         return self.liveness().is_live
 
     def wait_until_over(self, timeout_s: float) -> bool:
@@ -145,18 +145,18 @@ class RunDir:
         return True
 
     def has_job(self) -> bool:
-        """Whether the run has a Slurm job, which may start it, or start it again."""
+        """Returns whether the run has a Slurm job, which may start it, or start it again."""
         return os.path.exists(self.queued) or is_held(self.job) is True
 
     def queued_job(self) -> str:
-        """The id of the run's Slurm job while that waits in the queue; "" otherwise."""
+        """Returns the id of the run's Slurm job while that waits in the queue; "" otherwise."""
         try:
             return read_limited(self.queued, MAX_JOB_BYTES).strip()
         except (OSError, ValueError):
             return ""
 
     def lock_note(self) -> LockNote:
-        """What the lock's holder notes in it; an empty note if it is missing or damaged."""
+        """Returns what the lock's holder notes in it; an empty note if it is missing or damaged."""
         return read_note(self.lock)
 
     def take_lock(self, timeout_s: float = LOCK_S) -> int:
@@ -209,7 +209,7 @@ class HeldDirectory:
             self._fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def is_deleted(self) -> bool:
-        """Whether it is known to be deleted; False if there was none."""
+        """Returns whether the directory is known to be deleted; False if there was none."""
         if self._fd is None:
             return False
         try:

@@ -132,7 +132,7 @@ def write_about(run: RunDir, about: About) -> None:
 
 
 def split_tags(text: str) -> tuple[str, ...]:
-    """The tags of a text in which commas or spaces separate them."""
+    """Returns the tags of a text in which commas or spaces separate them."""
     return tuple(dict.fromkeys(_TAG.findall(text)))
 
 

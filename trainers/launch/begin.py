@@ -147,7 +147,7 @@ def record(
 
 
 def this_program() -> str:
-    """The script that calls this, as the configuration of its run names it."""
+    """Returns the script that calls this, as the configuration of its run names it."""
     program = sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c") else "python"
     return printable(os.path.abspath(program) if os.path.exists(program) else program)
 

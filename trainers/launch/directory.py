@@ -127,7 +127,7 @@ def _publish(run: RunDir, runs_dir: Path) -> RunDir:
 
 
 def directories(run: RunDir, plan: Plan) -> list[Path]:
-    """The directories within a run's own, each after its parent."""
+    """Returns the directories within a run's own, each after its parent."""
     # One by one: with parents=True the mode would not apply to the directories between.
     return [run.commands, run.rank(0).parent, *map(run.rank, plan.ranks)]
 

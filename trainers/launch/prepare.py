@@ -79,11 +79,11 @@ def _make_mirror_directory(config: RunConfig) -> None:
 
 
 def installed_for(config: RunConfig, interpreter: Interpreter) -> Installed:
-    """What the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
+    """Returns what the ranks' interpreter has; a program that a script names may be none, and is then not asked."""
     is_asked = BACKENDS[config.backend].builtin or is_python(interpreter)
     return interpreter.inspect() if is_asked and find_program(interpreter.python) else Installed(interpreter.python)
 
 
 def is_python(interpreter: Interpreter) -> bool:
-    """Whether it is one by its name: a script may name another program."""
+    """Returns whether an interpreter is Python by its name: a script may name another program."""
     return os.path.basename(interpreter.python).startswith(("python", "pypy"))

@@ -109,7 +109,7 @@ def _rewrite(run: RunDir, plan: Plan) -> None:
 
 
 def has_started(run: RunDir) -> bool:
-    """Whether a run has been started since it was queued."""
+    """Returns whether a run has been started since it was queued."""
     status = known(run).status
     return bool(status.queued.job if status.queued else status.begun or status.end)
 

@@ -98,7 +98,7 @@ class Job:
 
 
 def has_begun(run: RunDir) -> bool:
-    """Whether a run has anything to resume from; a script looks by itself."""
+    """Returns whether a run has anything to resume from; a script looks by itself."""
     return not BACKENDS[read_config(run).backend].builtin or any(list_checkpoints(run.checkpoints))
 
 

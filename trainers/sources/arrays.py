@@ -75,7 +75,7 @@ class StoredImages:
         return isinstance(self._source, np.memmap)
 
     def part(self, rows: slice | npt.NDArray[np.int64]) -> StoredImages:
-        """Some of the images, none of them read."""
+        """Returns some of the images, none of them read."""
         mine = np.arange(len(self._source)) if self._rows is None else self._rows
         return StoredImages(self._source, mine[rows])
 

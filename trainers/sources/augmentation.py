@@ -55,7 +55,7 @@ def with_draws(plan: Plan, epoch: int, first: int, order: Rows) -> Order:
 
 
 def examples(order: Order) -> Rows:
-    """The examples' numbers, int64 […]; with partners […, 2], the example and its partner."""
+    """Returns the examples' numbers, int64 […]; with partners […, 2], the example and its partner."""
     if order.dtype.names is None:
         return order
     if "partner" in order.dtype.names:
@@ -64,6 +64,6 @@ def examples(order: Order) -> Rows:
 
 
 def draws(order: Order) -> dict[str, npt.NDArray[Any]]:
-    """What is drawn for the examples, by its name: of mixtures the weights, whose partners are `examples`."""
+    """Returns what is drawn for the examples, by its name: of mixtures the weights, whose partners are `examples`."""
     names = [name for name in order.dtype.names or () if name not in ("example", "partner")]
     return {name: np.ascontiguousarray(order[name]) for name in names}

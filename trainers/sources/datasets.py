@@ -130,7 +130,7 @@ _opened: Images | StoredImages | None = None
 
 
 def test_images(numbers: list[int]) -> Images | None:
-    """Some of the test set that this process has opened; None if they are not at hand. Raises OSError."""
+    """Returns some of the test set that this process has opened; None if they are not at hand. Raises OSError."""
     return None if _opened is None else _opened[np.array(numbers, np.int64)]
 
 
@@ -170,7 +170,7 @@ def load(data: Dataset) -> Arrays:
 
 
 def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
-    """Some of the images; stored ones are not read."""
+    """Returns some of the images; stored ones are not read."""
     return images.part(rows) if isinstance(images, StoredImages) else images[rows]
 
 
@@ -189,10 +189,10 @@ def epoch_order(
 
 
 def remaining(plan: Plan, epoch: int, after: int = 0) -> tuple[int, npt.NDArray[np.int64]]:
-    """The steps left in an epoch, counted from 1, up to the end of the run.
+    """Returns the first step of an epoch beyond `after`, and the examples of its global batch and the following ones.
 
-    Returns the first step beyond `after`, counted over the whole run, and the examples of its global batch and the
-    following ones: int64 [steps, global_batch_size].
+    Steps and epochs are counted from 1 over the whole run; none are beyond its end. The examples are int64 [steps,
+    global_batch_size].
     """
     config, before = plan.config, (epoch - 1) * plan.steps_per_epoch
     first = max(before, after) + 1
@@ -252,7 +252,7 @@ AT_ONCE = 256
 
 
 def normalized(plan: Plan) -> Plan:
-    """The plan with the numbers that are to be taken from its training data; raises DatasetError."""
+    """Returns the plan with the numbers that are to be taken from its training data; raises DatasetError."""
     if plan.config.normalize != DATA or plan.normalization is not None:
         return plan
     return msgspec.structs.replace(plan, normalization=measure(open_planned(plan).x_train))

@@ -38,7 +38,7 @@ class Picture:
 
 
 def open_cached(key: str) -> tuple[npt.NDArray[np.uint8], Labels] | None:
-    """The images, as a memory map, and labels of a cache; None if there is none."""
+    """Returns the images, as a memory map, and labels of a cache; None if there is none."""
     directory = cache_dir("images") / key
     try:
         return np.load(directory / "images.npy", mmap_mode="r"), np.load(directory / "labels.npy")

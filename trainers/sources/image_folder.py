@@ -33,7 +33,7 @@ class Listing(NamedTuple):
 
 
 def examine(value: str, image_size: int, seed: int) -> Dataset:
-    """The facts, without decoding anything; raises DatasetError if it is no data set."""
+    """Returns the facts, without decoding anything; raises DatasetError if it is no data set."""
     listing = read_listing(absolute(value.removeprefix(FOLDER)), image_size)
     train, test = listing.train_examples, len(listing.files) - listing.train_examples
     if listing.splits:
@@ -84,7 +84,7 @@ def read_listing(path: Path, image_size: int) -> Listing:
 
 
 def _images(folder: Path, digest: hashlib._Hash) -> list[Path]:
-    """The images in a class's folder, sorted; a class may be missing in the test part."""
+    """Returns the images in a class's folder, sorted; a class may be missing in the test part."""
     images = []
     try:
         with os.scandir(folder) as entries:

@@ -89,7 +89,7 @@ NOTHING = Own()
 
 
 def own_of(model: str) -> Own:
-    """What a model's file brings; raises UserCodeError if that is no function, and what the file raises.
+    """Returns what a model's file brings; raises UserCodeError if that is no function, and what the file raises.
 
     A module of that name, as of `from keras import metrics`, is none of it.
     """
@@ -111,7 +111,7 @@ def own_of(model: str) -> Own:
 
 
 def fitting(config: RunConfig) -> Own:
-    """What a configuration's model brings; raises UserCodeError if other keys do not go with it."""
+    """Returns what a configuration's model brings; raises UserCodeError if other keys do not go with it."""
     own, (name, _) = own_of(config.model), figure_of(best_by(config))
     if name not in (LOSS, "accuracy", *own.figures):
         names = ", ".join(own.figures) or "none"

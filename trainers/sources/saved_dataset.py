@@ -27,7 +27,7 @@ ROWS_AT_ONCE = 256
 
 
 def examine(value: str, image_size: int, seed: int) -> Dataset:
-    """The facts, from the labels alone; raises DatasetError if it is no data set of images."""
+    """Returns the facts, from the labels alone; raises DatasetError if it is no data set of images."""
     path = absolute(value.removeprefix(HF))
     splits = find_splits(path)
     train, test = _read_labels(splits.train), _read_labels(splits.test)

@@ -16,7 +16,7 @@ from tuiapp.trainers.config.user_code import UserCodeError, parse
 
 
 def mesh_rules(value: str) -> Rules | None:
-    """What NAME of FILE has as `mesh_rules`, None if nothing; raises UserCodeError if these are no rules."""
+    """Returns what NAME of FILE has as `mesh_rules`, None if nothing; raises UserCodeError if these are no rules."""
     code = parse(value)
     rules: Rules | None = getattr(getattr(load(code.file), code.name, None), "mesh_rules", None)
     if rules is None:
@@ -80,7 +80,7 @@ def load(file: Path) -> ModuleType:
 
 
 def format_error(error: BaseException, files: Iterable[Path]) -> str:
-    """An exception's traceback, beginning with the first frame in one of the user's files, if there is one."""
+    """Returns an exception's traceback, beginning with the first frame in one of the user's files, if there is one."""
     paths, frame = {str(file) for file in files}, error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename not in paths:
         frame = frame.tb_next

@@ -19,7 +19,7 @@ SAMPLED = 64
 
 
 def examine(value: str, *_: int) -> Dataset:
-    """The facts; raises DatasetError if what is returned is no data set, and what the user's code raises.
+    """Returns the facts; raises DatasetError if what is returned is no data set, and what the user's code raises.
 
     The size of images, and the seed, change nothing.
     """
@@ -41,7 +41,7 @@ def examine(value: str, *_: int) -> Dataset:
 
 
 def load(facts: Dataset) -> StoredArrays:
-    """The arrays in a rank; raises DatasetError if they are others than at the launch."""
+    """Returns the arrays in a rank; raises DatasetError if they are others than at the launch."""
     arrays = read(facts.name)
     if arrays.x_train.shape[1:] != facts.input_shape or _checksum(facts.name, arrays) != facts.checksum:
         raise DatasetError(
