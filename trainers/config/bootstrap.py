@@ -14,12 +14,12 @@ import sys
 
 
 def command(python: str, module: str, *arguments: str) -> list[str]:
-    """Returns the command that runs a module of ours in any interpreter; -P keeps this directory off its path."""
+    """Returns the command that runs a module in any interpreter; -P keeps this directory off its search path."""
     return [python, "-P", os.path.abspath(__file__), module, *arguments]
 
 
 def module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours in our interpreter; -P keeps the working directory off the search path."""
+    """Returns the command that runs a module in our interpreter; -P keeps the working directory off its search path."""
     return [sys.executable, "-P", "-m", name, *arguments]
 
 

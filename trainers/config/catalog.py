@@ -515,7 +515,7 @@ def is_newer_than_tested(package: str, version: str) -> bool:
 
 
 def _requirements(extra: str) -> list[str]:
-    """What an extra of tuiapp installs, as the installed tuiapp declares it: right for a clone and a release alike."""
+    """Returns what an extra installs, as the installed tuiapp declares it: right for a clone and a release alike."""
     from importlib.metadata import requires
 
     marked = [line.partition(";") for line in requires("tuiapp") or []]

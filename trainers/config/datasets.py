@@ -322,7 +322,7 @@ def find_splits(path: Path) -> Splits:
 
 
 def _split(file: Path) -> str:
-    """The split that a file belongs to, by its directory or its name, such as "train-00000-of-00002.parquet"."""
+    """Returns the split that a file belongs to, by its directory or its name, as "train-00000-of-00002.parquet"."""
     names = [file.parent.name, *re.split(r"[-_.]", file.stem)]
     return next((name for name in names if name in ("train", *TEST_SPLITS)), "")
 

@@ -154,7 +154,7 @@ def take_from_others(path: Path) -> None:
 
 
 def read_end(path: Path, start: int, limit_bytes: int) -> str:
-    """The text of a file from `start`, at most the last `limit_bytes`, invalid UTF-8 replaced; "" if unreadable."""
+    """Returns a file's text from `start`, at most the last `limit_bytes`, invalid UTF-8 replaced; "" if unreadable."""
     with contextlib.suppress(OSError), opened(path) as fd:
         start = max(start, os.fstat(fd).st_size - limit_bytes)
         return os.pread(fd, limit_bytes, start).decode(errors="replace")

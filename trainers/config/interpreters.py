@@ -48,7 +48,7 @@ class Interpreter(NamedTuple):
 
 
 def find_interpreter(backend: str, python: str = "", named: Mapping[str, str] | None = None) -> Interpreter:
-    """The interpreter of a backend's ranks; `named` is the settings' table [environments], read if not given."""
+    """Returns the interpreter of a backend's ranks; `named` is the settings' [environments], read if not given."""
     if python:
         return Interpreter(find_program(python) or python, "python", f"leave it empty for {sys.executable}")
     framework = BACKENDS[backend].framework
@@ -69,7 +69,7 @@ def find_interpreters() -> dict[str, Interpreter]:
 
 
 def why_not(backend: str, interpreter: Interpreter) -> str:
-    """Why a backend's ranks cannot run in an interpreter; "" if they can, or if it was never asked what it has."""
+    """Returns why a backend's ranks cannot run in an interpreter; "" if they can, or it was never asked what it has."""
     if interpreter.origin != "own" and not find_program(interpreter.python):
         gone = os.sep in interpreter.python and not os.path.exists(interpreter.python)
         why = "does not exist" if gone else "is not an executable program"

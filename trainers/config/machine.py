@@ -1,4 +1,7 @@
-"""What this machine has: cores, memory, addresses and GPUs. GPUs are queried by NVML in a separate process."""
+"""What this machine has: cores, memory, addresses and GPUs, and which builds for CUDA its GPUs and driver suit.
+
+GPUs are queried by NVML in a separate process: a driver that hangs keeps nothing else from being known.
+"""
 
 from __future__ import annotations
 
@@ -231,7 +234,7 @@ def _file_cache(group: Path) -> int:
 
 
 def _read_number(path: Path) -> int | None:
-    """None if there is no such file, and for "max"."""
+    """Reads a number; None if there is no such file, and for "max"."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -243,7 +246,7 @@ class NotHereError(Exception):
 
 
 def own_address(network: str = "") -> str:
-    """An IPv4 address of this machine: that of an interface, or itself; without a name the first that is not loopback.
+    """Returns an IPv4 address of this machine: an interface's, or itself; without a name the first but loopback.
 
     Raises NotHereError.
     """

@@ -186,7 +186,7 @@ def jax_memory_fraction(config: RunConfig, gpus: Iterable[Gpu]) -> float | None:
 
 
 def _divides(config: RunConfig) -> bool:
-    """Whether it is decided here how much of its GPUs a configuration takes: JAX is told, unless the user tells it."""
+    """Returns whether it is decided here what a configuration takes of its GPUs: JAX is told, if not by the user."""
     return BACKENDS[config.backend].engine == "jax" and not any(map(os.environ.get, JAX_MEMORY_VARIABLES))
 
 
@@ -251,7 +251,7 @@ def _held_by(gpu: Gpu) -> str:
 
 
 def parts_that_fit(config: RunConfig, machine: Machine, estimate: MemoryEstimate) -> int | None:
-    """The least `accumulate` above its own with which a placed configuration that does not fit would; None if none."""
+    """Returns the least `accumulate` with which a placed configuration would fit that does not; None if none."""
     if "accumulate" not in BACKENDS[config.backend].keys:
         return None
     local = local_batches(config)
@@ -277,7 +277,7 @@ def data_copies(config: RunConfig) -> int:
 
 
 def wants_streaming(config: RunConfig, data: Dataset, machine: Machine) -> bool:
-    """Whether a placed configuration's images take too much of a device's memory to be held there; a text is held."""
+    """Returns whether a placed configuration's images take too much of a device's memory to be held; a text is held."""
     if (config.platform != "cuda" and not data.mapped) or data.text_bytes:
         return False
     copies = 1 if config.platform == "cuda" else data_copies(config)

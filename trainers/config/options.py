@@ -1,7 +1,8 @@
 """Every setting, declared once: the form, `--set`, presets and error messages all read it from here.
 
 An `Option` is attached to a field of a struct, such as `tuiapp.trainers.config.run_config.RunConfig`, with
-`typing.Annotated`; type and default come from the field itself.
+`typing.Annotated`; type and default come from the field itself. What is set by environment variables alone, in seconds,
+is at the end.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def place(config: RunConfig, machine: Machine) -> RunConfig:
 
 
 def _with_devices_said(config: RunConfig) -> RunConfig:
-    """The configuration with the nodes and devices that its other keys say; raises ConfigError if one is unreadable."""
+    """Returns the configuration with the nodes and devices that other keys say; raises ConfigError if unreadable."""
     try:
         if config.mesh and not (config.devices or config.device_ids):
             config = msgspec.structs.replace(config, devices=prod(mesh_of(config.mesh, 0)))

@@ -94,7 +94,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return range(node, node + 1)
 
     def reported_by(self, rank: int) -> range:
-        """The ranks for which a process reports, the first of which is `rank`: those of all devices that it owns."""
+        """Returns the ranks for which a process reports, `rank` the first: those of all devices that it owns."""
         ranks = [*self.ranks, self.world_size]
         return range(rank, ranks[ranks.index(rank) + 1])
 
@@ -119,7 +119,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join([str(self.mesh), *kept])
 
     def batch_of(self, rank: int) -> int:
-        """How many examples of each global batch a rank, or device, takes; those along "model" have the same."""
+        """Returns how many examples of a global batch a rank, or device, takes; those along "model" have the same."""
         return self.examples[rank] if self.examples else self.config.global_batch_size // self.mesh.batch
 
     def rows_of(self, rank: int) -> slice:
@@ -128,7 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return slice(first, first + self.batch_of(rank))
 
     def weight_of(self, rank: int) -> float:
-        """What a rank's mean loss counts, so that the mean over ranks is that of the batch; 1 for an equal share."""
+        """Returns what a rank's mean loss counts, so that the mean over ranks is the batch's; 1 for an equal share."""
         return self.batch_of(rank) * self.config.devices / self.config.global_batch_size if self.examples else 1.0
 
     def examples_of(self, rank: int) -> float:
@@ -157,7 +157,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self._is_due(step, self.config.eval_every) or step == self.total_steps
 
     def compares_after(self, step: int) -> bool:
-        """Whether the devices' replicas are compared after a step: an epoch's last, of short ones not each's."""
+        """Returns whether replicas are compared after a step: the last of an epoch, but not of each short one."""
         every = -(-STEPS_BETWEEN_COMPARISONS // self.steps_per_epoch)
         return self.compares_replicas and (self._is_due(step, every) or step == self.total_steps)
 

@@ -1,4 +1,8 @@
-"""A run of the user's own script: checked against this machine's files, made absolute, turned into a command."""
+"""A run of the user's own script: checked against this machine's files, made absolute, turned into a command.
+
+What lies beside a script and hides a module that it needs is named before the start: the script itself would fail far
+from the cause.
+"""
 
 from __future__ import annotations
 

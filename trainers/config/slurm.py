@@ -116,7 +116,7 @@ def submit(script: Path) -> str:
 
 
 def look_up(job: str) -> JobState:
-    """How a job stands; one that Slurm no longer knows is COMPLETED. Raises SlurmError if Slurm does not answer."""
+    """Returns how a job stands: COMPLETED if Slurm knows it no longer. Raises SlurmError if Slurm does not answer."""
     try:
         line = _run("squeue", "--noheader", f"--jobs={job}", "--states=all", "--format=%T|%r|%S").strip()
     except SlurmError as error:

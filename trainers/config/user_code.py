@@ -51,7 +51,7 @@ def check(value: str) -> UserCode:
 
 
 def read_names(file: Path) -> tuple[str, ...]:
-    """The names a file defines at its top level, "*" for a star import; raises UserCodeError if it cannot be read."""
+    """Returns the names that a file defines at its top level, "*" for a star import; raises UserCodeError."""
     try:
         status = file.stat()
     except (OSError, ValueError) as error:
@@ -92,7 +92,7 @@ def files_of(*values: str) -> list[Path]:
 
 
 def slug(value: str) -> str:
-    """A model or script as part of a directory's name: `py:net.py:MyNet` as "py-mynet", `train.py` as "train"."""
+    """Returns a model or script in a directory's name: "py-mynet" for `py:net.py:MyNet`, "train" for `train.py`."""
     subject = f"py-{parse(value).name}" if value.startswith(PY) else value.removesuffix(".py")
     return re.sub(r"[^a-z0-9]+", "-", subject.lower())[:40].strip("-") or "run"
 

@@ -351,7 +351,7 @@ class Facts(Event, frozen=True, kw_only=True, tag="facts"):
     """Metric, or with `*` several → the metric that they are drawn by instead of steps."""
 
     def step_metric_of(self, name: str) -> str:
-        """The metric that another is drawn by; "" if by steps. Its own goes before patterns, the last pattern first."""
+        """Returns the metric that another is drawn by: its own, or that of the last pattern; "" if by steps."""
         for pattern in (name, *reversed(self.step_metrics)):
             if pattern in self.step_metrics and (pattern == name or fnmatchcase(name, pattern)):
                 metric = self.step_metrics[pattern]

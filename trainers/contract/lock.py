@@ -160,7 +160,7 @@ def is_beating(lock: Path | str) -> bool:
 
 @lru_cache(maxsize=64)
 def _ahead_s(directory: str, _minute: int) -> float:
-    """How far the clock that times a directory's files, a file server's, is ahead of this machine's; 0 if unknown."""
+    """Returns how far a file server's clock, which times a directory's files, is ahead of this one; 0 if unknown."""
     try:
         with TemporaryFile(dir=directory) as file:
             return os.fstat(file.fileno()).st_mtime - time.time()

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: which exist, whether they are complete, whether a run can resume from them.
+"""Checkpoints and files of weights on disk: which exist, whether they are complete, whether a run can begin from them.
 
 `checkpoints/step-<8 digits>/` holds safetensors files and `manifest.json`, which lists each file with its size and
 checksum. It is written under a hidden name and renamed once it is all on disk: a directory of that name is a complete
@@ -148,7 +148,7 @@ def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
 
 
 def best_checkpoint(checkpoints: list[CheckpointDir], by: str) -> CheckpointDir | None:
-    """The finite one whose evaluation is the best `by` the key's value, of equal ones the first; None without any."""
+    """Returns the finite checkpoint with the best evaluation `by` the key's value, the first of equals; or None."""
     ranked = [
         (merit, -checkpoint.manifest.step, checkpoint)
         for checkpoint in checkpoints
@@ -201,11 +201,9 @@ def read_index(path: Path) -> dict[str, str]:
 
 def check_weight_file(path: Path) -> None:
     """Raises OSError if a file, or one that an index names, cannot be read, and ValueError if it is something else."""
-    if path.name.endswith(INDEX_ENDING):
-        for name in set(read_index(path).values()):
-            _check_not_stand_in(path.with_name(name))
-    else:
-        _check_not_stand_in(path)
+    names = {*read_index(path).values()} if path.name.endswith(INDEX_ENDING) else {path.name}
+    for name in names:
+        _check_not_stand_in(path.with_name(name))
 
 
 def _check_not_stand_in(path: Path) -> None:

@@ -141,7 +141,7 @@ def to_pixels(array: Any) -> Pixels:
 
 
 def encode_png(pixels: Pixels) -> bytes:
-    """A PNG whose rows are each the difference from that above: https://www.w3.org/TR/png-3/#9Filters, type 2."""
+    """Returns a PNG whose rows are differences from those above: https://www.w3.org/TR/png-3/#9Filters, type 2."""
     import numpy as np
 
     height, width = pixels.shape[:2]
@@ -154,7 +154,7 @@ def encode_png(pixels: Pixels) -> bytes:
 
 
 def decode(data: bytes) -> Pixels:
-    """A picture's pixels. Raises ValueError, which says why there are none: others than `encode_png` need pillow."""
+    """Returns a picture's pixels; raises ValueError, which says why not: others than `encode_png`'s need pillow."""
     import numpy as np
 
     with suppress(struct.error, ValueError):

@@ -83,7 +83,7 @@ _MEASURED_ON = ("train", *HELD_OUT)
 
 @lru_cache(16_384)
 def split(name: str) -> tuple[str, str]:
-    """A metric's group, "" for none, and the rest of its name: of `val/f1`, `val_f1` and `f1/val`, val and f1."""
+    """Returns a metric's group, "" for none, and the rest of its name: val and f1 for `val/f1`, `val_f1`, `f1/val`."""
     first, slash, last = name.partition("/")
     if not slash:
         first, _, last = name.partition("_")
@@ -172,7 +172,7 @@ def mean(values: Collection[float | None], weights: Collection[float] = ()) -> f
 
 
 def join(values: Sequence[float], weights: Sequence[float] = ()) -> float:
-    """What stands for neighbouring values: their mean; of equal ones, and of a counter that never falls, the last."""
+    """Returns what stands for neighbouring values: their mean; the last of equals, and of counters that never fall."""
     first, last = values[0], values[-1]
     # Whether it may be one of these is asked of the ends first: most are neither.
     if first == last or (first < last and first % 1 == 0 == last % 1):

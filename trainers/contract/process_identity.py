@@ -83,7 +83,7 @@ def read_proc(pid: int, name: str) -> bytes:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of proc_pid_stat(5) from the process's state on, of which the start time is the 19th after it."""
+    """Returns the fields of proc_pid_stat(5) from the state on, of which the start time is the 19th after it."""
     stat = read_proc(pid, "stat")
     # Before them is the program's name in parentheses, which may hold anything.
     return stat[stat.rfind(b")") + 2 :].split()

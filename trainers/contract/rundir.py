@@ -108,10 +108,8 @@ class RunDir:
     def is_gone(self) -> bool:
         try:
             self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, FileNotFoundError | NotADirectoryError)
         return False
 
     def liveness(self) -> Liveness:

@@ -147,7 +147,7 @@ def keep_code(run: RunDir, config: RunConfig, attempt: int = 1) -> None:
 
 
 def code_copies(run: RunDir, config: RunConfig) -> dict[Path, Path]:
-    """The user's own files → their copies in the run's directory; of two of one name the second gets a number."""
+    """Returns the user's own files → their copies in the run's directory; the second of a name gets a number."""
     copies: dict[Path, Path] = {}
     for file in files_of(config.model, config.dataset):
         twin = run.code / file.name in copies.values()
@@ -188,7 +188,7 @@ def _git_commit(directory: str | None) -> str | None:
 
 
 def working_directory() -> str | None:
-    """None if it was removed."""
+    """Returns the working directory; None if it was removed."""
     try:
         return os.getcwd()
     except OSError:

@@ -149,7 +149,7 @@ def start_agent(run: RunDir, node: int, rank: int, listener: str, log: Path) -> 
 
 
 def apart() -> dict[str, str]:
-    """The environment of what does not end with the run that was launched, whose processes are known by these."""
+    """Returns the environment of what outlives the run that was launched, whose processes are known by these two."""
     return {name: value for name, value in os.environ.items() if name not in (TOKEN, SUPERVISOR)}
 
 

@@ -123,7 +123,7 @@ class StoredImages:
 
 
 def _open(source: npt.NDArray[Any]) -> int | None:
-    """A descriptor of a memory map's file; None for another array, and for a part of a map, whose place is unknown."""
+    """Returns a descriptor of a memory map's file; None for another array, or a part of a map: its place is unknown."""
     is_whole_map = isinstance(source, np.memmap) and isinstance(source.base, mmap.mmap) and source.flags.c_contiguous
     if not is_whole_map or not source.filename:  # type: ignore[attr-defined]
         return None
@@ -145,7 +145,7 @@ TEST_SHARE = 0.2
 
 
 def split_examples(count: int) -> tuple[int, int]:
-    """The numbers of training and of test examples, one at least of each; raises DatasetError if there are fewer."""
+    """Returns the numbers of training and test examples, one at least of each; raises DatasetError for too few."""
     if count < 2:
         raise DatasetError("there must be two images at least, one of them to test with.")
     test = max(1, round(TEST_SHARE * count))
