@@ -21,11 +21,11 @@ from tuiapp.trainers.launch.processes import start_process
 
 MAX_LOG_BYTES = 1 << 20
 NOTED_S = 1.0
-"""Within which the holder of a lock notes who it is."""
+"""Seconds within which the holder of a lock notes who it is."""
 AGAIN_S = 10.0
-"""Before a process is started again that ended too early to say why: its environment may be broken."""
+"""Seconds until a process is started again that ended too early to say why: its environment may be broken."""
 FULL_S, LONGEST_S = 5.0, 60.0
-"""Before another try on a full disk: twice as long each time."""
+"""Seconds until the first further try on a full disk, twice as many each time, and at most."""
 
 
 @dataclass(frozen=True)

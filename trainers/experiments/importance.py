@@ -18,7 +18,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from tuiapp.trainers.contract.metrics import is_number
 
 LEAST_TRIALS = 4
-"""With fewer trials nothing can be said."""
+"""Fewest trials of which anything can be said."""
 
 
 def importances(

@@ -20,7 +20,7 @@ OF_A_KIND = {"backend", "model", "dataset", "script", "devices", "platform", "no
 
 class Cost(NamedTuple):
     seconds: float
-    """Until the last run has ended, if devices are free."""
+    """Seconds until the last run has ended, if devices are free."""
     gpu_hours: float
     """0 on the CPU."""
 

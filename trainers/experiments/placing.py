@@ -25,7 +25,7 @@ class HeldDevices:
 
     run_id: str
     gpus: tuple[str, ...] = ()
-    """Empty: a slot of the CPU."""
+    """UUIDs of its GPUs; empty if it has a slot of the CPU."""
     exclusive: bool = False
     on_slurm: bool = False
     ends: float = math.inf

@@ -47,7 +47,7 @@ MAX_FORECAST_BYTES = 4 << 20
 BUSY_S = 5.0
 """How long to wait for the process that starts a run, which holds its lock."""
 LOOK_S = 0.2
-"""Between two looks whether it has started."""
+"""Seconds between two looks at whether a run has started."""
 
 
 class QueueError(Exception):

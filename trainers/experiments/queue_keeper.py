@@ -44,21 +44,21 @@ from tuiapp.trainers.state.summary import RunInfo, remaining_s, summarise
 from tuiapp.trainers.telemetry.gpu_watch import GpuWatch
 
 TICK_S = 0.25
-"""Between two looks at the wake file."""
+"""Seconds between two looks at the wake file."""
 LOOK_S = 1.0
-"""Between two looks at the live runs."""
+"""Seconds between two looks at the live runs."""
 SCAN_S = 30.0
-"""Between two looks at all runs, if nothing tells of a change."""
+"""Seconds between two looks at all runs, if nothing tells of a change."""
 GPUS_S = 2.0
-"""Between two questions to the driver, while a run waits for GPUs that no run of ours has."""
+"""Seconds between two questions to the driver, while a run waits for GPUs that no run of ours has."""
 TELL_S = 5.0
-"""Between two outlooks that differ only in when runs are expected to start."""
+"""Seconds between two outlooks that differ only in when runs are expected to start."""
 BACKOFF_S = 10.0
-"""Before a failed run is tried again; twice as long each time."""
+"""Seconds until a failed run is tried again; twice as many each time."""
 LATER_S = 10.0
-"""Before a run is tried again that could neither start nor be ended, as on a full disk."""
+"""Seconds until a run is tried again that could neither start nor be ended, as on a full disk."""
 SETTLE_S = 40.0
-"""For what a keeper that was killed had just started."""
+"""Seconds that what a killed keeper had just started has to settle."""
 LAST_BYTES = 2000
 """Bytes quoted of what a process said that could not become a supervisor."""
 

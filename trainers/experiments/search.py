@@ -47,11 +47,11 @@ from tuiapp.trainers.state.objective import Objective, result_values
 from tuiapp.trainers.state.summary import summarise
 
 TICK_S = 0.25
-"""Between two looks at the journals."""
+"""Seconds between two looks at the journals."""
 LOOK_S = 1.0
-"""Between two looks at whether a run is over."""
+"""Seconds between two looks at whether a run is over."""
 KEEPER_S = 10.0
-"""Between two looks at whether what waits has a keeper."""
+"""Seconds between two looks at whether what waits has a keeper."""
 POINTS = 100
 """Reports of a trial at most: they are made at per cents of its steps, so that trials of other lengths compare."""
 MOST_FAILED = 5

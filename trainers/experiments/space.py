@@ -43,7 +43,7 @@ class Axis:
     text: str
     """The text after `KEY=`."""
     values: tuple[Value, ...] = ()
-    """Empty of a range to draw from."""
+    """The values; empty of a range to draw from."""
     low: float = 0
     high: float = 0
     log: bool = False

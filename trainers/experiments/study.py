@@ -74,7 +74,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, object] = {}
     """The configuration that all runs have in common."""
     search: Search | None = None
-    """None: every combination is a run."""
+    """How trials are searched; None if every combination is a run."""
     weak: bool = False
     """Whether a scaling study's global batch grows with the devices."""
     order: list[str] = []
@@ -217,8 +217,7 @@ def find_studies(runs_dir: Path) -> list[StudyDir]:
             names = sorted(entry.name for entry in entries if NAME.fullmatch(entry.name))
     except OSError:
         return []
-    places = [StudyDir(runs_dir, name) for name in names]
-    return [study_dir for study_dir in places if study_dir.exists()]
+    return [study_dir for name in names if (study_dir := StudyDir(runs_dir, name)).exists()]
 
 
 def make_study(runs_dir: Path, study: Study) -> StudyDir:

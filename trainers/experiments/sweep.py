@@ -37,7 +37,7 @@ from tuiapp.trainers.state.summary import summarise
 
 SEARCH, IMPORTANCE = "tuiapp.trainers.experiments.search", "tuiapp.trainers.experiments.importance"
 STORAGE_S = 60.0
-"""Within which a database opens: it makes its tables at the first time."""
+"""Seconds within which a database opens: it makes its tables at the first time."""
 BUILTIN_METRICS = (TEST_ACCURACY, TEST_LOSS, LOSS)
 """What the built-in trainers can be best by."""
 

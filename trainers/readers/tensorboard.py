@@ -46,7 +46,7 @@ class Scalar(NamedTuple):
     value: float | list[Content]
     """A number, or pictures as they were encoded, or a text."""
     time: float
-    """In seconds since the epoch, as its writer says; 0 if it says none."""
+    """Seconds since the epoch, as the writer says; 0 if it says none."""
 
 
 class Purge(NamedTuple):

@@ -22,7 +22,7 @@ LEAST_WINDOW = 5
 TIMES = 3.0
 """A loss has diverged whose last median is so many times the least one, and above that with which the run began."""
 LEAST_VALUES = 20
-"""With fewer values nothing is said."""
+"""Fewest values of a loss of which it is said that it diverged."""
 MOST_VALUES = 4096
 """Most values of a curve; beyond it every second one is dropped."""
 MOST_LOSSES = 16

@@ -108,7 +108,7 @@ class TotalsMeter:
 
 
 WINDOW_S = 30.0
-"""Over which the efficiency of late is averaged."""
+"""Seconds over which the efficiency of late is averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

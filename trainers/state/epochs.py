@@ -27,14 +27,14 @@ from tuiapp.trainers.contract.metrics import (
 )
 
 MAX_EPOCHS = 4096
-"""Beyond it the earliest are forgotten."""
+"""Most epochs that are kept; the earliest are forgotten."""
 
 
 class Epoch(msgspec.Struct, array_like=True, gc=False):
     """What is on record of an epoch, in the history in force."""
 
     number: int
-    """Counted from 1."""
+    """The epoch's number, counted from 1."""
     of: int
     """Steps that it has, as `of_examples` is the examples."""
     of_examples: float
@@ -78,7 +78,7 @@ class Epochs:
 
     _rows: dict[int, Epoch] = field(default_factory=dict)
     _steps: int = 0
-    """Per epoch; 0 if not known."""
+    """Steps per epoch; 0 if not known."""
     _batch: float = 0.0
     _first: int = 0
     """The present attempt's first step."""

@@ -13,7 +13,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 
 CHECK_EVERY_S = 1.0
 SLACK_BYTES = 1 << 20
-"""Left unread by who keeps up: hundreds of ranks write as much in half a second."""
+"""Bytes that who keeps up may leave unread: hundreds of ranks write as many in half a second."""
 
 
 class Probe(Protocol):

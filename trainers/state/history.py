@@ -86,7 +86,7 @@ def counted_steps(events: Iterable[AnyEvent]) -> dict[int, int]:
 
 
 MAX_GAPS = 1000
-"""Per journal; beyond that it is damaged throughout."""
+"""Most gaps that are noted; a journal with more is damaged throughout."""
 
 NAMED = 3
 

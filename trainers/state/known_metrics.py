@@ -110,7 +110,7 @@ KNOWN: dict[str, Metric] = {
         Metric(SKIPPED, "skipped steps"),
     )
 }
-"""In the order in which they are offered."""
+"""Metrics by name, in the order in which they are offered."""
 
 
 @lru_cache(REMEMBERED)

@@ -15,7 +15,7 @@ class Kept(msgspec.Struct):
     """What is kept of a name."""
 
     files: list[Media] = []
-    """In the order of their steps."""
+    """Pictures and texts in the order of their steps."""
     left_out: int = 0
     """How many there were that are not among them."""
 

@@ -262,7 +262,7 @@ def source_words(weights: InitialWeights) -> str:
 
 
 MOST_RANKS, MOST_PLACES = 8, 3
-"""Listed; the rest is counted."""
+"""Most ranks, and most of their places, that are listed; further ones are counted."""
 
 
 def describe_ranks(numbers: list[int], place_of: Callable[[int], str] = lambda rank: "") -> str:

@@ -272,8 +272,7 @@ class RunState:
     @property
     def sigterm_grace_s(self) -> float | None:
         """`stop_grace_s` of a stop that has sent SIGTERM; None if the script's ranks stop by themselves."""
-        agreed = self.stop_requested is not None and self.stop_requested.agreed
-        return None if agreed else self.stop_grace_s
+        return None if self.stop_requested is not None and self.stop_requested.agreed else self.stop_grace_s
 
     @property
     def stop_words(self) -> str:

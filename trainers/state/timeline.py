@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MARKS = 4096
-"""Beyond it every second one is dropped, except the first and the last."""
+"""Most marks of a timeline; beyond it every second one is dropped, except the first and the last."""
 
 
 class Earlier(NamedTuple):

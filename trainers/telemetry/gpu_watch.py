@@ -14,7 +14,7 @@ import msgspec
 from tuiapp.trainers.config.machine import Gpu, GpuReport
 
 ANSWER_S = 60.0
-"""For an answer of the driver; then its process is given up, and another asked later."""
+"""Seconds that the driver has for an answer; then its process is given up, and another asked later."""
 AGAIN_S = 30.0
 
 

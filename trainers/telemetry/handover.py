@@ -21,7 +21,7 @@ _CALL = struct.Struct("<dd16s")
 class Call(NamedTuple):
     library: str
     since: float
-    """On the monotonic clock."""
+    """The start of the call, on the monotonic clock."""
     limit_s: float
 
 

@@ -27,7 +27,7 @@ SHOWN = 40
 
 
 LOOK_S, LOOKS = 0.2, 5
-"""Between readings of the utilization, and how many: a single one may hit the pause between two steps."""
+"""Seconds between readings of the utilization, and how many: a single one may hit the pause between two steps."""
 
 REOPEN_S = 60.0
 """How long handles are used again: GPUs may come and go, and be divided."""

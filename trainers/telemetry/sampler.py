@@ -34,7 +34,7 @@ REOPEN_S = 60.0
 
 
 FIRST_S = 0.25
-"""Until the first sample, where the interval is longer: shares need some time to be of."""
+"""Seconds until the first sample, where the interval is longer: shares need some time to be of."""
 
 
 class Sampler:
