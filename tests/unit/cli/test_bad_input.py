@@ -1,15 +1,23 @@
-"""Configurations that are wrong: refused before anything starts, with one clear message and exit code 2."""
+"""What is refused before anything starts, with one clear message and exit code 2; where options may stand."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 import pytest
 
+import tuiapp
 from tests.kit.command_line import Command, Done, as_process
+from tuiapp.cli import _parse, build_parser
 from tuiapp.library.presets import load_config, presets_dir
 from tuiapp.trainers.config.machine import Machine
 
@@ -241,3 +249,136 @@ def test_options_of_sbatch_may_begin_with_a_dash(
     monkeypatch.setenv("PATH", str(tmp_path))
     done = tuiapp("run", "--set", "platform=cpu", "--slurm", option)
     check_refused(done, runs_dir, "Slurm takes no job: sbatch is not on this machine")
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parsers of all verbs and actions."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        yield parser
+    for action in nested:
+        for one in action.choices.values():
+            yield from leaves(one)
+
+
+SEVERAL = [
+    parser.prog.split()[1:] for parser in leaves(build_parser())
+    if parser.prog != "tuiapp help" and {action.nargs for action in parser._get_positional_actions()} & {"*", "+"}
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", SEVERAL, ids=" ".join)
+def test_an_option_between_the_words_of_a_verb(verb: list[str]) -> None:
+    words, option = ["one", "two", "three"], ["--runs-dir", "/r"]
+    option += ["-o", "page.html"] if verb == ["report"] else []
+    first, *others = [vars(_parse([*verb, *words[:place], *option, *words[place:]])) for place in range(4)]
+    assert first.pop("parser").prog == f"tuiapp {' '.join(verb)}"
+    for other in others:
+        assert {**other, "parser": None} == {**first, "parser": None}
+
+
+def test_words_after_an_option_that_takes_a_value() -> None:
+    options = _parse(["metrics", "latest", "loss", "--points", "5", "--json", "eval/loss"])
+    assert (options.run, options.metrics, options.points, options.json) == ("latest", ["loss", "eval/loss"], 5, True)
+
+
+def test_what_follows_two_dashes_is_the_scripts() -> None:
+    options = _parse(["run", "--detach", "train.py", "--name", "x", "--", "--json", "-y", "--", "z"])
+    assert (options.source, options.name, options.json) == ("train.py", "x", False)
+    assert options.arguments == ["--json", "-y", "--", "z"]
+
+
+def test_a_word_that_looks_like_an_option_stands_after_two_dashes() -> None:
+    assert _parse(["rm", "-y", "--", "--odd"]).runs == ["--odd"]
+
+
+def test_what_a_verb_does_not_know_is_still_refused(tuiapp: Command) -> None:
+    done = tuiapp("metrics", "latest", "--jsno", "loss")
+    assert done.code == 2
+    assert "unrecognized arguments: --jsno loss. Did you mean --json?" in done.err
+
+
+Program: TypeAlias = Callable[..., Done]
+
+
+"""A `tuiapp` command, run without some package."""
+
+
+BRINGS = {
+    "torch": ("torch", "torchgen", "functorch"),
+    "jax": ("jax", "jaxlib"),
+    "keras": ("keras",),
+    "flax": ("flax",),
+    "mxnet": ("mxnet",),
+}
+
+
+"""Package → what of it lies in an environment's directory; `torch-2.11.0.dist-info` and the like go as well."""
+
+
+@pytest.fixture
+def without(tmp_path: Path, runs_dir: Path) -> Callable[[str], Program]:
+    """Makes an environment without a package."""
+
+    def make(package: str) -> Program:
+        place = tmp_path / f"without-{package}"
+        venv.create(place / "env", symlinks=True)
+        packages = place / "packages"
+        packages.mkdir()
+        for found in installed():
+            if found.name.split("-")[0] not in BRINGS[package]:
+                (packages / found.name).symlink_to(found)
+        (listing,) = (place / "env" / "lib").glob("python*/site-packages")
+        source = Path(tuiapp.__file__).parents[1]
+        (listing / "shared.pth").write_text(f"{packages}\n{source}\n")
+
+        def run(*arguments: object) -> Done:
+            command = [str(place / "env" / "bin" / "python"), "-P", "-m", "tuiapp", *map(str, arguments)]
+            own = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False, env=own)
+            return Done(done.returncode, done.stdout, done.stderr)
+
+        return run
+
+    return make
+
+
+def installed() -> list[Path]:
+    """All that lies in the directories of packages that this interpreter looks into, the first of each name."""
+    found: dict[str, Path] = {}
+    for directory in map(Path, sys.path):
+        if directory.name == "site-packages":
+            for path in directory.iterdir():
+                if path.suffix != ".pth":
+                    found.setdefault(path.name, path)
+    return list(found.values())
+
+
+def slow(backend: str, package: str, extra: str) -> object:
+    return pytest.param(backend, package, extra, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(
+    ("backend", "package", "wanted"),
+    [
+        ("torch-ddp", "torch", "pip install 'torch<"),
+        slow("torch-dp", "torch", "pip install 'torch<"),
+        slow("jax-sharding", "flax", "pip install 'filelock"),
+        slow("jax-pmap", "jax", "pip install 'filelock"),
+        slow("keras-jax", "keras", "pip install 'keras<"),
+        slow("keras-torch", "torch", "pip install 'keras<"),
+        slow("mxnet-gluon", "mxnet", "tuiapp env create mxnet"),
+    ],
+)
+def test_it_is_refused(
+    without: Callable[[str], Program], runs_dir: Path, home: Path, backend: str, package: str, wanted: str
+) -> None:
+    before = sorted(home.rglob("*"))
+    done = without(package)("run", "quickstart", "--set", f"backend={backend}", "--json")
+    assert (done.code, done.out) == (2, "")
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"tuiapp: backend: {backend} cannot run here: {package} not installed: ")
+    assert wanted in line
+    assert sorted(home.rglob("*")) == before
+    assert not runs_dir.exists()
+    print(f"\n{line}")

@@ -1,15 +1,18 @@
-"""Which interpreter runs a backend's ranks, and what is known of it."""
+"""Which interpreter runs a backend's ranks, what is known of it, and that it imports our tuiapp."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+import tuiapp
 from tests.kit.isolated import isolated
+from tuiapp.trainers.config import bootstrap
 from tuiapp.trainers.config import installed as installed_module
 from tuiapp.trainers.config.catalog import BACKENDS, PACKAGES
 from tuiapp.trainers.config.installed import OWN, TORCH_CUDA, Installed, inspect_packages, known
@@ -185,3 +188,28 @@ def test_the_cuda_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     bare = isolated(tmp_path / "bare")
     assert inspect_packages(bare, (TORCH_CUDA,)).version_of(TORCH_CUDA) == "13.0"
+
+
+TELL = """
+import sys, tuiapp, tuiapp.trainers.config.options as options
+print(tuiapp.__file__, options.__file__, *sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("where", ["installed", "on PYTHONPATH", "in the working directory"])
+def test_it_beats_another_one(where: str, tmp_path: Path) -> None:
+    """The other is of before 0.3, when `trainers` was a package beside it."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    place = site if where == "installed" else tmp_path
+    for name in ("tuiapp", "trainers"):
+        (place / name).mkdir()
+        (place / name / "__init__.py").write_text("raise ImportError('the other one')")
+    (site / "tell.py").write_text(TELL)
+    given = {"PYTHONPATH": str(tmp_path)} if where == "on PYTHONPATH" else {}
+    environment = {**{name: value for name, value in os.environ.items() if name != "PYTHONPATH"}, **given}
+    command = bootstrap.command(str(tmp_path / "venv/bin/python"), "tell", "1", "2")
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    ours = Path(tuiapp.__file__).parent
+    told = [str(ours / "__init__.py"), str(ours / "trainers/config/options.py"), "1", "2"]
+    assert done.stdout.split() == told, done.stderr

@@ -1,4 +1,4 @@
-"""What is found on a machine, with drivers that are missing, hang, crash or work: a real library behind pynvml."""
+"""What is found on a machine, whatever its drivers do, and what control groups leave of its memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit.fake_nvml import FakeNvml, gpu, needs_compiler
 from tuiapp.trainers.config import machine as config_machine
-from tuiapp.trainers.config.machine import Machine, inspect_machine
+from tuiapp.trainers.config.machine import Machine, inspect_machine, memory_groups, memory_limit
 from tuiapp.trainers.telemetry import probe
 from tuiapp.trainers.telemetry.host import HOST_PID_NAMESPACE
 from tuiapp.trainers.telemetry.nvidia import NvmlGpu
@@ -26,7 +26,6 @@ from tuiapp.trainers.config import machine
 machine.GPU_PROBE_TIMEOUT_S = float(sys.argv[1])
 sys.stdout.buffer.write(msgspec.json.encode(machine.inspect_machine()))
 """
-
 BOTH = gpu("GPU-aaaa", "Fake A") + gpu("GPU-bbbb", "Fake B")
 
 
@@ -138,3 +137,44 @@ def test_a_driver_without_its_library_is_no_machine_without_gpus(
     assert machine.gpu_trouble == inspect_machine().gpu_trouble == ""
     monkeypatch.setattr(config_machine, "DRIVER_FILES", (tmp_path,))
     assert "NVIDIA_DRIVER_CAPABILITIES=compute,utility" in inspect_machine().gpu_trouble
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    return tmp_path / "cgroup"
+
+
+def write(group: Path, **files: object) -> None:
+    group.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (group / name.replace("__", ".")).write_text(f"{content}\n")
+
+
+def test_the_least_limit_of_a_group_and_those_above_it(tmp_path: Path, own: Path) -> None:
+    own.write_text("0::/user.slice/job\n")
+    root = tmp_path / "fs"
+    write(root / "user.slice", memory__max=1000, memory__current=700, memory__stat="anon 500\ninactive_file 90")
+    write(root / "user.slice" / "job", memory__max="max", memory__current=300, memory__stat="anon 300")
+    groups = memory_groups(own, root)
+    assert groups == [root / "user.slice" / "job", root / "user.slice", root]
+    assert memory_limit(groups) == (1000, 390)
+    write(root / "user.slice" / "job", memory__max=400)
+    assert memory_limit(groups) == (400, 100)
+
+
+def test_the_first_version_in_a_container(tmp_path: Path, own: Path) -> None:
+    own.write_text("5:cpu,cpuacct:/docker/ab\n4:memory:/docker/ab\n1:name=systemd:/docker/ab\n")
+    root = tmp_path / "fs"
+    stat = "inactive_file 1\nactive_file 1\ntotal_inactive_file 30\ntotal_active_file 20"
+    # What is mounted is the container's own group.
+    write(root / "memory", memory__limit_in_bytes=1000, memory__usage_in_bytes=600, memory__stat=stat)
+    groups = memory_groups(own, root)
+    assert groups == [root / "memory" / "docker" / "ab", root / "memory" / "docker", root / "memory"]
+    assert memory_limit(groups) == (1000, 450)
+
+
+def test_no_limit(tmp_path: Path, own: Path) -> None:
+    assert memory_limit(memory_groups(own, tmp_path)) is None
+    own.write_text("0::/\n")
+    write(tmp_path, memory__max="max", memory__current=1)
+    assert memory_limit(memory_groups(own, tmp_path)) is None

@@ -1,11 +1,14 @@
-"""Whether a run goes on, where its directory is out of reach, moved or deleted; the lock's holder is a real process."""
+"""Whether a run goes on, and the processes of this machine."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import NamedTuple
 
 import psutil
@@ -13,6 +16,7 @@ import pytest
 
 from tests.unit.contract.test_rundir import holder
 from tuiapp.library.liveness import AWAY_S, LivenessProbe
+from tuiapp.library.processes import ProcessReader
 from tuiapp.trainers.contract.lock import LockNote, write_note
 from tuiapp.trainers.contract.process_identity import identity, machine
 from tuiapp.trainers.contract.rundir import HeldDirectory, RunDir
@@ -118,3 +122,26 @@ def test_a_held_directory_is_deleted_or_not(tmp_path: Path) -> None:
     aside.rmdir()
     assert directory.is_deleted()
     directory.close()
+
+
+BUSY = "import sys, time; print(flush=True)\nwhile True: sys.stdin.closed"
+
+
+def test_a_busy_process_is_seen_with_its_user_command_and_use() -> None:
+    reader = ProcessReader()
+    with Popen([sys.executable, "-c", BUSY, "an argument"], stdout=PIPE, stdin=PIPE) as busy:
+        try:
+            assert busy.stdout
+            busy.stdout.readline()
+            first = reader.read()[busy.pid]
+            assert first.cpu_percent is None
+            assert first.parent == os.getpid()
+            assert first.user == getpass.getuser()
+            assert first.memory_bytes > 1 << 20
+            assert first.command.startswith(os.path.basename(sys.executable))
+            assert "an argument" in first.command
+            while not reader.read()[busy.pid].cpu_percent:
+                pass
+        finally:
+            busy.kill()
+    assert busy.pid not in reader.read()

@@ -1,8 +1,9 @@
-"""Messages in order, each once, over connections that break at any moment."""
+"""Messages in order, each once, over connections that break at any moment and pipes that cut them."""
 
 from __future__ import annotations
 
 import os
+import random
 import socket
 from contextlib import suppress
 from time import monotonic
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.specimens import specimens
+from tuiapp.trainers.run import wire
 from tuiapp.trainers.run.channel import PING_S, SILENT_S, Channel, Pong
 
 
@@ -173,3 +176,49 @@ def test_how_far_the_other_clock_is_ahead_is_known_from_the_quickest_answer(monk
             assert channel.read() == []
             assert channel.ahead_s == pytest.approx(ahead)
         channel.detach()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_come_whole_from_any_pieces(seed: int) -> None:
+    sent = [*specimens(), wire.Vote(1, 2, 1)]
+    data = b"".join(map(wire.encode, sent))
+    dice = random.Random(seed)
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    reader, came = wire.rank_messages(read_fd), []
+    assert reader.read() == []
+    while data:
+        size = dice.choice([1, 7, 100, 5000])
+        os.write(write_fd, data[:size])
+        data = data[size:]
+        came += reader.read()
+    assert not reader.ended
+    os.close(write_fd)
+    came += reader.read()
+    assert reader.ended
+    assert came == sent
+    assert reader.dropped == 0
+    os.close(read_fd)
+
+
+def test_what_a_dead_rank_left_is_read_though_a_child_holds_the_pipe_open() -> None:
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(read_fd, False)
+    reader = wire.rank_messages(read_fd)
+    os.write(write_fd, wire.encode(wire.Vote(0, 1, 1)) * 3 + b'{"type":"vote","ra')
+    assert reader.read_all() == [wire.Vote(0, 1, 1)] * 3
+    assert not reader.ended
+    os.close(write_fd)
+    assert reader.read_all() == []
+    assert reader.ended
+    os.close(read_fd)
+
+
+def test_what_is_no_message_is_dropped_and_counted() -> None:
+    read_fd, write_fd = os.pipe()
+    reader = wire.rank_messages(read_fd)
+    os.write(write_fd, b'\n{"type":"of-the-future"}\n\xff\n' + wire.encode(wire.Vote(0, 1, 1)))
+    assert reader.read() == [wire.Vote(0, 1, 1)]
+    assert reader.dropped == 3
+    os.close(write_fd)
+    os.close(read_fd)

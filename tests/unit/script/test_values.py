@@ -1,4 +1,4 @@
-"""A script's configuration and summary: what is reported of them, and what values that its launch gives do to them."""
+"""A script's configuration, its summary, what `define_metric` makes of values, and what the script is told."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import argparse
 import copy
 import dataclasses
 import enum
+import os
 import pickle
+import sys
 import types
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from fractions import Fraction
+from math import inf, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +23,8 @@ import pydantic
 import pytest
 import torch
 
+import tuiapp
+from tuiapp.trainers.script.client import Aggregates
 from tuiapp.trainers.script.values import MAX_ITEMS, Config, facts, plain
 
 
@@ -204,3 +210,56 @@ def test_a_part_of_a_configuration_may_be_given(opt: Any) -> None:
     assert ((read["lr"] if isinstance(read, dict) else read.lr), reported["opt/lr"]) == (0.1, 0.1)
     # The script's own object is as it was.
     assert opt == before
+
+
+@pytest.mark.parametrize(
+    ("summary", "goal", "comes_to"),
+    [
+        ("max", "", {"val/acc": 4.0}),
+        ("min", "", {"val/acc": 1.0}),
+        ("mean", "", {"val/acc": 2.5}),
+        ("first", "", {"val/acc": 3.0}),
+        ("last", "", {"val/acc": 2.0}),
+        ("copy", "", {"val/acc": 2.0}),
+        ("best", "maximize", {"val/acc": 4.0}),
+        ("best", "", {"val/acc": 1.0}),
+        ("none", "", {}),
+        ("min, max", "", {"val/acc/min": 1.0, "val/acc/max": 4.0}),
+    ],
+)
+@pytest.mark.parametrize("name", ["val/acc", "val/*", "*"])
+def test_what_a_metric_comes_to(name: str, summary: str, goal: str, comes_to: dict[str, float]) -> None:
+    aggregates = Aggregates()
+    aggregates.define(name, summary, goal)
+    for values in ([3.0, nan], [4.0, 1.0], [2.0]):
+        aggregates.add("val/acc", values)
+    assert aggregates.take() == pytest.approx(comes_to)
+    assert aggregates.take() == {}
+
+
+def test_a_metrics_own_definition_goes_before_patterns() -> None:
+    aggregates = Aggregates()
+    aggregates.define("val/acc", "max")
+    aggregates.define("val/*", "min")
+    for name in ("val/acc", "val/loss", "loss"):
+        aggregates.add(name, [1.0, 2.0])
+    assert aggregates.take() == {"val/acc": 2.0, "val/loss": 1.0}
+
+
+def test_a_run_that_goes_on_keeps_what_it_came_to() -> None:
+    aggregates = Aggregates()
+    aggregates.restore({"acc": 0.9, "gap": "inf", "other": "text"})
+    aggregates.define("*", "max")
+    for name in ("acc", "gap"):
+        aggregates.add(name, [0.5])
+    assert aggregates.take() == {"acc": 0.9, "gap": inf}
+
+
+def test_a_full_disk_under_stderr_stops_no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.fdopen(os.open("/dev/full", os.O_WRONLY), "w", buffering=1)
+    monkeypatch.setattr(sys, "stderr", full)
+    with pytest.raises(OSError, match="No space left"):
+        print("as a script's own line", file=sys.stderr)
+    tuiapp.nothing_of_that_name()
+    with suppress(OSError):
+        full.close()

@@ -1,4 +1,4 @@
-"""The fold, driven by a table of event histories."""
+"""The fold, driven by event histories: how runs go, stop, resume and end, on one node and on several."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit import interrupted
+from tests.kit import node_histories as nodes
 from tests.kit.folding import fold
-from tuiapp.trainers.contract.events import Alert, Event, LogLine, Phase, RankFailed, Shard, Sharding, StopRequested
+from tests.kit.reported import evaluation_event
+from tuiapp.trainers.contract.events import (
+    Alert,
+    Event,
+    LogLine,
+    Node,
+    Phase,
+    RankFailed,
+    RankStarted,
+    Shard,
+    Sharding,
+    StopRequested,
+)
 from tuiapp.trainers.contract.metrics import LOSS, TEST_ACCURACY
 from tuiapp.trainers.state.condition import headline, rank_condition
 from tuiapp.trainers.state.fold import apply
-from tuiapp.trainers.state.run_state import MAX_LOG_LINES, RunState
+from tuiapp.trainers.state.run_state import MAX_LOG_LINES, RunClock, RunState
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,6 @@ class Case:
 
 RUNNING = h.running()
 STOPPING = [*RUNNING, StopRequested(by="command", **h.at(9))]
-
 CASES = [
     Case("nothing yet", [], "starting", 0),
     Case("the supervisor alone", [h.started()], "running", 0, "preparing"),
@@ -231,3 +243,243 @@ def test_an_alert_that_has_ended_is_in_the_log_alone() -> None:
     assert list(state.alerts) == [other]
     assert [entry.text for entry in state.log][-3:] == [hot.text, other.text, over.text]
     assert list(fold([*RUNNING, hot, over, hot]).alerts) == [hot]
+
+
+def evaluated(state: RunState) -> list[float]:
+    """The steps after which the model was evaluated."""
+    steps: list[float] = state.curves[0, TEST_ACCURACY].middles().tolist()
+    return steps
+
+
+def test_a_new_attempt_takes_steps_anew() -> None:
+    again = h.started(attempt=2, resumed_from=50)
+    state = fold([*interrupted.failed(), again])
+    assert (state.status, state.failures, state.step) == ("running", [], 50)
+    for event in (h.rank_started(0), h.steps(0, 51, 60, 20.0, losses=[9.0] * 10)):
+        apply(state, event)
+    losses = state.curves[0, LOSS]
+    assert (state.step, losses.first_step, losses.last_step) == (60, 1, 60)
+    points = losses.reduce(60, 1, 60)
+    assert points.mean[48:52].tolist() == [h.loss_at(49, 0), h.loss_at(50, 0), 9.0, 9.0]
+    # The other rank has not begun anew yet: what it did after the checkpoint is gone all the same.
+    assert state.curves[1, LOSS].last_step == 50
+    assert (state.ranks[1].step, state.ranks[1].loss) == (50, None)
+
+
+def test_a_new_attempt_evaluates_and_saves_anew() -> None:
+    state = fold([*h.running(last_step=100), h.checkpoint(29, 3), h.checkpoint(58, 4), h.checkpoint(87, 5, best=True)])
+    assert evaluated(state) == [29, 58, 87]
+    assert state.curves.evaluated == 87
+    # The one after step 87 was damaged.
+    apply(state, h.started(attempt=2, resumed_from=58, seconds=60))
+    assert evaluated(state) == [29, 58]
+    assert state.curves.evaluated == 58
+    assert state.test_accuracy == h.evaluation(2, 0).values[TEST_ACCURACY][0]
+    assert [one.step for one in state.checkpoints] == [29, 58]
+    again = evaluation_event(87, 0.5, 0.125, **h.at(70))
+    for event in (again, h.checkpoint(87, 71)):
+        apply(state, event)
+    assert evaluated(state) == [29, 58, 87]
+    assert state.test_accuracy == 0.125
+    assert [one.step for one in state.checkpoints] == [29, 58, 87]
+    # Step 58 was made after 4.9 s: what came of that attempt afterwards does not count, nor the time between the two.
+    assert state.elapsed(h.START + 75) == pytest.approx(4.9 + 15)
+
+
+@pytest.mark.parametrize(("step", "counts"), [(72, 5.9), (58, 4.9), (0, 0.0)])
+def test_of_an_earlier_attempt_counts_what_led_to_the_step_it_is_resumed_from(step: int, counts: float) -> None:
+    """The last one, which made no further step, counts to its end."""
+    first, second = interrupted.stopped(), interrupted.resumed(step=step, seconds=60.0)
+    state = fold([*first, *second])
+    assert state.elapsed(h.START + 64) == pytest.approx(counts + 4)
+    again = h.started(attempt=3, resumed_from=step + 10, seconds=200)
+    # Its last report came after 3 s.
+    assert fold([*first, *second, again]).elapsed(h.START + 201) == pytest.approx(counts + 3 + 1)
+
+
+def test_what_ailed_an_attempt_does_not_ail_the_next() -> None:
+    events = [
+        *interrupted.with_nan(),
+        h.checkpoint(58, 4),
+        *interrupted.failed()[-3:],
+        h.started(attempt=2, resumed_from=58),
+    ]
+    state = fold(events)
+    assert (headline(state), state.first_failure) == (None, None)
+    note = Alert(kind="checkpoint", text="step-00000087 is damaged; resuming from step-00000058", **h.at(60))
+    apply(state, note)
+    found = headline(state)
+    assert found is not None
+    assert (found.text, found.severity) == (note.text, "warning")
+    assert "resumed from step 58, attempt 2, on gpubox" in state.log[-2].text
+
+
+def test_an_attempt_on_fewer_devices_forgets_the_others() -> None:
+    state = fold([*interrupted.stopped(4), *interrupted.resumed(2)])
+    assert sorted(state.ranks) == [0, 1]
+    assert len(state.devices()) == 2
+    assert state.step == 82
+
+
+@pytest.mark.parametrize(
+    ("events", "can_resume"),
+    [
+        (interrupted.stopped(), True),
+        (interrupted.stopped()[:-1], False),
+        ([*h.running(), h.ended("stopped", 9)], False),
+        ([*h.completed()[:-1], h.checkpoint(290, 17), h.completed()[-1]], False),
+        ([*h.running(), h.checkpoint(29, 9), *interrupted.failed()[-3:]], True),
+        ([*interrupted.stopped(), *interrupted.resumed()], False),
+    ],
+)
+def test_what_can_be_resumed(events: Sequence[Event], can_resume: bool) -> None:
+    state = fold(events)
+    assert state.can_resume == can_resume
+    found = headline(state)
+    assert ("u: resume from step" in (found.text if found else "")) == can_resume
+
+
+def test_a_lost_run_can_be_resumed_unless_its_directory_is_gone() -> None:
+    for removed in (False, True):
+        state = fold(interrupted.stopped()[:-1])
+        state.mark_lost(removed=removed)
+        assert state.can_resume != removed
+
+
+def test_the_named_rank_is_the_first_cause() -> None:
+    state = fold(interrupted.failed())
+    first = state.first_failure
+    assert first is not None
+    assert first.rank == 1
+    found = headline(state)
+    assert found is not None
+    assert found.text.startswith("rank 1 failed at step 72: RuntimeError: CUDA error")
+    assert found.text.endswith("1 more rank failed after it")
+    told = [rank_condition(state, rank, 0, h.START + 7).text for rank in state.ranks.values()]
+    assert told == ["exit 1", "failed first: exit 1"]
+
+
+def test_a_rank_that_failed_alone_did_not_fail_first() -> None:
+    state = fold([*h.running(), RankFailed(rank=1, signal="SIGKILL", **h.at(9))])
+    assert rank_condition(state, state.ranks[1], 0, h.START + 9).text == "SIGKILL"
+
+
+def test_without_a_named_rank_the_earliest_failure_is() -> None:
+    state = fold(interrupted.failed()[:-1])
+    assert state.first_failure is not None
+    assert state.first_failure.rank == 1
+
+
+def test_lost_runs_come_back_with_their_next_event() -> None:
+    state = fold(h.running(last_step=72))
+    state.mark_lost()
+    assert state.lost
+    state.take_changes()
+    assert state.elapsed(h.START + 9999) == pytest.approx(5.6)
+    apply(state, h.steps(0, 73, 80, 6.0))
+    assert (state.status, state.lost) == ("running", False)
+    assert "alerts" in state.take_changes()
+
+
+def test_a_run_whose_directory_was_removed_says_so() -> None:
+    state = fold(h.running(last_step=72))
+    state.mark_lost(removed=True)
+    found = headline(state)
+    assert found is not None
+    assert "directory was removed" in found.text
+    state.mark_found()
+    assert (state.status, headline(state)) == ("running", None)
+
+
+@pytest.mark.parametrize("wrong_s", [3600.0, -3600.0])
+def test_an_event_that_arrives_sets_a_wrong_clock_right(wrong_s: float) -> None:
+    here = [1000.0 + wrong_s]
+    clock = RunClock(lambda: here[0])
+    clock.sync(999.0, more=False)
+    here[0] += 2
+    clock.sync(1002.0, more=False)
+    assert clock.now() == 1002.0
+    # Nothing new: the time passes all the same.
+    here[0] += 60
+    clock.sync(1002.0, more=False)
+    assert clock.now() == 1062.0
+
+
+def test_what_arrives_a_little_late_is_no_wrong_clock() -> None:
+    clock = RunClock(lambda: 1000.0)
+    clock.sync(10.0, more=False)
+    clock.sync(996.0, more=False)
+    assert clock.now() == 1000.0
+
+
+def test_what_arrives_after_newer_events_shows_no_time() -> None:
+    clock = RunClock(lambda: 1000.0)
+    clock.sync(900.0, more=False)
+    clock.sync(999.0, more=False)
+    clock.sync(999.0, more=False)
+    assert clock.now() == 1000.0
+
+
+def test_a_hosts_sample_is_its_nodes() -> None:
+    state = fold(nodes.running(2, 4))
+    samples = [node.sample for node in state.nodes.values()]
+    assert samples[0] is not None
+    assert samples[1] is not None
+    assert state.host is samples[0]
+    assert samples[1].node == 1
+    assert samples[1].memory_used_bytes == samples[0].memory_used_bytes + 100 * h.MIB
+    # The graphs of the supervisor's machine show it alone.
+    assert min(value or 0.0 for value in state.host_history.cpu) > 40
+
+
+def test_each_has_its_host_its_state_and_its_ranks() -> None:
+    state = fold(nodes.troubled())
+    assert [(node.host, node.status) for node in state.nodes.values()] == [
+        ("gpubox", "joined"), ("gpubox02", "joined"), ("gpubox03", "silent"), ("gpubox04", "lost"),
+    ]  # fmt: skip
+    assert [state.node_of(rank) for rank in (0, 7, 8, 31)] == [0, 0, 1, 3]
+    assert state.ranks_of(1) == list(range(8, 16))
+
+
+def test_nodes_that_nobody_expected_and_ranks_in_any_order() -> None:
+    """As of a job that mpirun has started: how many nodes it has is not known before they join."""
+    events = [
+        h.started(4),
+        *(Node(node=node, host=nodes.host(node), state="joined", **h.at(0.4)) for node in (2, 1)),
+        *(
+            RankStarted(rank=rank, node=node, pid=rank, device="cpu", **h.at(0.5))
+            for rank, node in ((0, 0), (3, 1), (1, 2))
+        ),
+    ]
+    state = fold(events)
+    assert [(node.number, node.host) for node in state.nodes.values()] == [(n, nodes.host(n)) for n in range(3)]
+    assert [state.node_of(rank) for rank in (0, 3, 1)] == [0, 1, 2]
+    assert state.ranks_of(2) == [1]
+
+
+def test_one_that_is_back_has_joined() -> None:
+    back = Node(node=2, host=nodes.host(2), state="back", **h.at(9.0))
+    assert fold([*nodes.troubled(), back]).nodes[2].status == "joined"
+
+
+def test_one_machine_has_no_nodes() -> None:
+    state = fold(h.running(2))
+    assert state.nodes == {}
+    assert {entry.node for entry in state.log} == {None}
+
+
+def test_those_that_have_not_joined_are_awaited() -> None:
+    state = fold(nodes.running(3, 6)[:1])
+    assert [node.status for node in state.nodes.values()] == ["joined", "awaited", "awaited"]
+
+
+@pytest.mark.parametrize(("rank", "node", "shown"), [(3, 1, 1), (0, 0, 0), (None, 1, 1), (3, 0, 1)])
+def test_the_log_knows_the_node(rank: int | None, node: int, shown: int) -> None:
+    """Of a rank it is the rank's, even if the supervisor says something of it."""
+    line = LogLine(rank=rank, node=node, stream="stdout" if rank is not None else "run", text="hello", **h.at(9.0))
+    assert fold([*nodes.running(2, 4), line]).log[-1].node == shown
+
+
+def test_the_stacks_of_a_hang_are_no_lines_of_the_log() -> None:
+    """Of 512 ranks they were a tenth of all that it keeps."""
+    assert len(fold(nodes.hanging()).log) == len(fold(nodes.running()).log) + 1

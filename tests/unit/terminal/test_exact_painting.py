@@ -1,7 +1,8 @@
-"""A screen paints what has changed, all of it, and renders nothing else."""
+"""A screen paints what has changed, all of it, beneath a dialog too, and renders nothing else."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Iterable
 from typing import Any
@@ -15,11 +16,13 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 from textual.geometry import Region
+from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Label, Static
 
 from tuiapp.terminal.exact_painting import ChangedCells, ExactCompositor, ExactPainting
+from tuiapp.terminal.textual_fixes import CoveredScreenFix
 
 WIDTH, HEIGHT = 60, 20
 
@@ -150,3 +153,49 @@ async def test_what_was_scrolled_before_a_layout_is_painted(back: bool) -> None:
         after = paint(compositor.render_partial_update())
         assert after != before
         assert after == paint(compositor.render_full_update())
+
+
+class Beneath(CoveredScreenFix[None]):
+    def compose(self) -> ComposeResult:
+        yield Static("old beneath")
+
+
+class Above(CoveredScreenFix[None]):
+    CSS = "Above { align: left bottom; } Above Static { width: 12; }"
+
+    def compose(self) -> ComposeResult:
+        yield Static("old above")
+
+
+def shown(screen: Screen[None]) -> str:
+    """Paint what is due on a screen; returns the text of what is painted."""
+    seen: list[object] = []
+    app = screen.app
+    display = app._display
+    app._display = lambda screen, renderable: seen.append(renderable)  # type: ignore[method-assign]
+    try:
+        screen._on_timer_update()
+    finally:
+        app._display = display  # type: ignore[method-assign]
+    return "".join(update.render_segments(app.console) for update in seen)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("background", "shows_through"), [("black", False), ("black 50%", True)])
+async def test_a_change_beneath_hides_none_above(background: str, shows_through: bool) -> None:
+    app = App[None]()
+    async with app.run_test(size=(40, 10)) as pilot:
+        beneath, above = Beneath(), Above()
+        await app.push_screen(beneath)
+        await app.push_screen(above)
+        above.styles.background = background
+        await pilot.pause()
+        # Both are due before either is painted.
+        for screen in (beneath, above):
+            screen._update_timer.resume = lambda: None  # type: ignore[method-assign]
+            screen.query_one(Static).update("new " + type(screen).__name__.lower(), layout=False)
+        while not (beneath._dirty_widgets and above._dirty_widgets):
+            await asyncio.sleep(0)
+        assert shown(beneath) == ""
+        painted = shown(above)
+        assert "new above" in painted
+        assert ("new beneath" in painted) == shows_through

@@ -1,19 +1,28 @@
-"""The numbers on the axes of charts: one unit and one number of decimals each, in the room there is."""
+"""The axes of charts: the range of values, and the numbers beside them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from math import log10
+from typing import Any
 
 import pytest
 
+from tests.kit import histories as h
+from tests.kit.folding import fold
+from tests.kit.reported import evaluation_event, step_event
+from tuiapp.trainers.contract.metrics import TEST_ACCURACY
 from tuiapp.trainers.state.known_metrics import KNOWN
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.view.axes import LABEL_CELLS, log_ticks, value_range, value_ticks
-from tuiapp.view.chart import Chart, frame
+from tuiapp.view.chart import Chart, ChartOptions, build_chart, frame
+from tuiapp.view.chart_words import setting_words
+from tuiapp.view.raster import rasterize
 
 UNITS = {metric.label: metric.unit for metric in KNOWN.values()}
-
 LINEAR: list[tuple[str, float, float, int, str]] = [
     ("loss", 0, 1.5, 3, "0.0 0.5 1.0 1.5"),
     ("loss", 0, 2.4, 3, "0 1 2"),
@@ -42,7 +51,10 @@ def test_labels_of_a_linear_axis(quantity: str, low: float, high: float, count: 
 
 
 PARTS = re.compile(r"(-?[\d,]+)(\.\d+)?(e-?\d+)?( ?(?:%|s|ms|µs))?")
+
+
 """Whole number, decimals, power of ten, unit."""
+
 
 SPANS = [factor * 10.0**power for factor in (1, 1.3, 2.5, 4.7, 8) for power in range(-6, 8)]
 
@@ -104,4 +116,58 @@ def test_a_number_without_room_is_left_out_with_its_tick() -> None:
         f"      0┤{'':21}",
         f"       └┬───┬{'─' * 16}",
         f"        0 2,000{'':14}",
+    ]
+
+
+SIZE: dict[str, Any] = {"columns": 200, "rows": 20}
+FALLING = [2.4 * 0.8**step + 0.02 for step in range(1000)]
+
+
+def run(losses: Sequence[float], test_losses: Sequence[float] = ()) -> RunState:
+    """A run that evaluates after equally many steps each time, with an accuracy of 1 - loss."""
+    every = len(losses) // max(1, len(test_losses))
+    evaluations = [
+        evaluation_event(every * place, loss, 1 - loss, **h.at(2)) for place, loss in enumerate(test_losses, start=1)
+    ]
+    return fold([h.started(1), step_event(0, 1, losses, **h.at(1)), *evaluations])
+
+
+def overfitted() -> RunState:
+    """The loss falls from 2.4 within 3 % of the run; the test loss rises from 0.05 to 0.26 in its second half."""
+    return run(FALLING, [0.7, *[0.05] * 10, *(0.05 + 0.021 * n for n in range(1, 11))])
+
+
+def arrows(chart: Chart) -> tuple[int, int]:
+    """How many arrows up are in the first row, and down in the last."""
+    rows = ["".join(map(chr, row)) for row in rasterize(chart, 100, 20).characters]
+    return rows[0].count("↑"), rows[-1].count("↓")
+
+
+def test_a_late_rise_is_seen_and_what_is_left_out_is_named() -> None:
+    chart = build_chart(overfitted(), ChartOptions(smoothing=0.6), **SIZE)
+    assert chart.y_range == pytest.approx((0, 0.26), abs=0.03)
+    assert arrows(chart) == (2, 0), "of the loss and of the test loss"
+    words, _ = setting_words(chart, ChartOptions(), "clipped")
+    assert words.startswith("starts at ")
+    assert words.endswith(", above the chart")
+
+
+@pytest.mark.parametrize("wanted", [{"full_y_range": True}, {"log": True}, {"window": (300.0, 300.0)}])
+def test_all_values_on_request_on_a_logarithmic_axis_and_in_a_part_of_the_run(wanted: dict[str, object]) -> None:
+    chart = build_chart(overfitted(), replace(ChartOptions(), **wanted), **SIZE)  # type: ignore[arg-type]
+    top = 10 ** chart.y_range[1] if chart.log else chart.y_range[1]
+    assert top > 2.3
+    assert chart.clipped == (None, None)
+    assert arrows(chart) == (0, 0)
+
+
+def test_a_rise_from_below_has_an_arrow_down() -> None:
+    chart = build_chart(
+        run([0.5] * 1000, [0.9, *[0.02 + 0.001 * n for n in range(20)]]), ChartOptions(TEST_ACCURACY), **SIZE
+    )
+    assert chart.y_range[0] > 0.9
+    assert arrows(chart) == (0, 1)
+    assert setting_words(chart, ChartOptions(TEST_ACCURACY), "clipped") == [
+        "starts at 10.0 %, below the chart",
+        "0 shows all",
     ]

@@ -1,8 +1,9 @@
-"""The supervisor's digest: it is never ahead of the journal, and whatever goes wrong costs no more than the digest."""
+"""The supervisor's journal and digest: what waits for room, what is told of checkpoints, and what damage costs."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import resource
 import subprocess
@@ -10,17 +11,21 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.kit import histories as h
 from tests.kit.digest_runs import history
 from tests.kit.disks import tmpfs
+from tests.kit.fake_ranks import NotingRank
 from tests.kit.same_states import assert_same
+from tuiapp.trainers.config.settings import settings_path
 from tuiapp.trainers.contract.events import LogLine
 from tuiapp.trainers.contract.journal import JournalReader, JournalWriter
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.run import journal_keeper
-from tuiapp.trainers.run.journal_keeper import DigestWriter
+from tuiapp.trainers.run import journal_keeper, wire
+from tuiapp.trainers.run.journal_keeper import END_WAIT_S, CheckpointAck, DigestWriter, JournalWatch
 from tuiapp.trainers.state import snapshot
 from tuiapp.trainers.state.fold import apply
 from tuiapp.trainers.state.snapshot import load
@@ -168,3 +173,96 @@ def test_a_fault_in_it_costs_the_digest_alone(
     monkeypatch.undo()
     assert "ZeroDivisionError" in capfd.readouterr().err
     assert_complete(run)
+
+
+LINE = LogLine(rank=0, stream="stdout", text="x")
+
+
+def test_it_waits_once_however_often_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(journal_keeper, "time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr(journal_keeper, "monotonic", lambda: 1000.0 + sum(slept))
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    full, file = os.open("/dev/full", os.O_WRONLY), os.dup(writer._fd)
+    os.dup2(full, writer._fd)
+    watch = JournalWatch(writer, None, 1)
+    # Before the run's last event, and after it.
+    for _ in range(2):
+        writer.append([LINE])
+        watch.wait_for_room(lambda: False)
+    assert END_WAIT_S <= sum(slept) < END_WAIT_S + 1
+    # Room at last: what waited is written.
+    os.dup2(file, writer._fd)
+    writer.close()
+    assert (tmp_path / "events.jsonl").read_bytes().count(b"\n") == 2
+    os.close(full)
+    os.close(file)
+
+
+def test_a_large_journal_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings_path().parent.mkdir()
+    settings_path().write_text("large_journal_mib = 1\n")
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    watch = JournalWatch(writer, None, 1)
+    assert watch.check() == []
+    writer.append([LogLine(rank=0, stream="stdout", text="x" * (1 << 20))])
+    (alert,) = watch.check()
+    assert alert.text.startswith("the journal has grown beyond 1.00 MiB")
+    assert watch.check() == []
+    writer.close()
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from tuiapp.trainers.contract.events import LogLine
+from tuiapp.trainers.contract.journal import JournalWriter
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.run.journal_keeper import JournalWatch
+
+run = RunDir(Path(sys.argv[1]))
+writer = JournalWriter(run.journal)
+watch = JournalWatch(writer, run.take_lock(), 1)
+for bytes in (0, resource.RLIM_INFINITY):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, resource.RLIM_INFINITY))
+    writer.append([LogLine(rank=None, stream="run", text="a line")])
+    watch.check()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print(run.lock_note().trouble, flush=True)
+"""
+
+
+def test_where_not_even_the_note_can_be_written_views_learn_why(tmp_path: Path) -> None:
+    """As on a full Btrfs or ZFS, which writes nothing in place."""
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "the journal cannot be written: File too large. Training continues\n\n", done.stderr
+
+
+def test_told_once_all_ranks_steps_are_there(tmp_path: Path) -> None:
+    recorder, writer = CheckpointAck(JournalWriter(tmp_path / "events.jsonl")), NotingRank(0)
+    recorder.report_covered(29, writer)
+    recorder.add(h.checkpoint(29, 1.0))
+    recorder.add(h.checkpoint(58, 2.0))
+    recorder.report_covered(28, writer)
+    assert writer.told == []
+    recorder.report_covered(30, writer)
+    recorder.report_covered(57, writer)
+    assert writer.told == [wire.Recorded(29)]
+    recorder.report_covered(60, None)
+    recorder.report_covered(61, writer)
+    assert writer.told == [wire.Recorded(29)]
+
+
+def test_not_while_the_journal_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, writer = JournalWriter(tmp_path / "events.jsonl"), NotingRank(0)
+    recorder = CheckpointAck(journal)
+    recorder.add(h.checkpoint(29, 1.0))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        journal.append([h.checkpoint(29, 1.0)])
+    recorder.report_covered(29, writer)
+    assert writer.told == []
+    journal.flush()
+    recorder.report_covered(29, writer)
+    assert writer.told == [wire.Recorded(29)]

@@ -1,13 +1,20 @@
-"""Comparisons note how much of their tolerance they needed, and tolerances grow with what is rounded."""
+"""What the tests stand on: comparisons note their margin, and what a test leaves behind is ended."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from math import inf, nan
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
 from tests.kit.close import UNIT, Margin, assert_close, in_training, margins, rounding
+from tests.kit.leftovers import MARK, end_marked
+from tests.kit.leftovers import mark as mark
+from tests.kit.waiting import wait_until
 from tuiapp.trainers.config.run_config import RunConfig
 
 MLP = RunConfig(model="mlp", optimizer="sgd", max_steps=8)
@@ -32,3 +39,22 @@ def test_tolerances_follow_from_the_arithmetic() -> None:
     assert rounding(100, size=2) == 4 * UNIT["float32"] * 10 * 2
     assert in_training(MLP) < in_training(MLP, parts=2) < in_training(replace(MLP, model="net"))
     assert in_training(MLP) < in_training(replace(MLP, optimizer="adam")) < in_training(MLP, dtype="float16")
+
+
+PARENT = """
+import subprocess, sys
+code = "import time; time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.DEVNULL, start_new_session=True)
+print(child.pid, flush=True)
+"""
+
+
+def test_a_process_in_a_session_of_its_own_whose_parent_has_ended(mark: str) -> None:
+    started = subprocess.run([sys.executable, "-S", "-c", PARENT], stdout=subprocess.PIPE, text=True, check=True)
+    left = psutil.Process(int(started.stdout))
+    assert left.is_running()
+    # The system sets it up a moment after the start of the new program has ended the wait of the one that starts it.
+    wait_until(lambda: left.environ().get(MARK) == mark)
+    assert os.environ[MARK] == mark
+    end_marked(mark)
+    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
