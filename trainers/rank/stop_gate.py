@@ -77,10 +77,10 @@ class StopGate:
                 self._saves.add(step)
             if stop:
                 self._last = step
-            self._held = False
-            self._changed.notify_all()
+            self.release()
 
     def release(self) -> None:
+        """Lets the training thread go on to its next step."""
         with self._changed:
             self._held = False
             self._changed.notify_all()

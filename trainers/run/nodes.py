@@ -428,11 +428,10 @@ class SshAgent:
                 ["ssh", *SSH_OPTIONS, host, f"exec {command}"], stdin=subprocess.PIPE, stdout=file, stderr=file
             )
         assert self._ssh.stdin is not None
-        try:
+        # If it has ended already, `refusal` says why.
+        with suppress(BrokenPipeError):
             self._ssh.stdin.write(secret.encode() + b"\n")
             self._ssh.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already, and says why
 
     def refusal(self) -> str:
         """Returns why the agent has ended, and what to do about it; "" while it runs."""

@@ -29,9 +29,7 @@ def main() -> None:
         fd = None
     # If the parent is another process by now, the supervisor died before it could be watched.
     if fd is not None and os.getppid() == supervisor:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.poll()
+        select.select([fd], [], [])
     for pid in kill_tagged(token):
         print(f"reaper: killed process {pid}, left behind by supervisor {supervisor}", file=sys.stderr)
     if len(sys.argv) > 3:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from time import monotonic, time
@@ -80,12 +81,7 @@ class ScriptMetrics:
         if self._pattern is None:
             return
         for tail in process.tails:
-            lines = MatchedLines(self._pattern)
-
-            def on_texts(texts: list[str], rank: int = process.rank, lines: MatchedLines = lines) -> None:
-                self._on_texts(rank, lines, texts)
-
-            tail.on_texts = on_texts
+            tail.on_texts = partial(self._on_texts, process.rank, MatchedLines(self._pattern))
 
     def take(self, now: float) -> list[Found]:
         """Returns the metrics of all ranks since the last call; `now` is monotonic."""

@@ -11,11 +11,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuiapp.trainers.config.files import open_regular
 from tuiapp.trainers.config.options import hang_limit_s
 from tuiapp.trainers.contract.events import Alert, Event, LogLine, PhaseName, Stacks
 from tuiapp.trainers.run import wire
@@ -394,14 +396,7 @@ def _size(path: Path) -> int:
 
 
 def _read(path: Path, offset: int) -> str:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        data = os.pread(fd, MAX_BYTES, offset)
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
-    return _CONTROL.sub("�", data.decode(errors="replace")).strip()
+    with suppress(OSError), open(open_regular(path), "rb") as file:
+        file.seek(offset)
+        return _CONTROL.sub("�", file.read(MAX_BYTES).decode(errors="replace")).strip()
+    return ""

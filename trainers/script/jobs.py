@@ -105,19 +105,17 @@ def find_job_rank(rank: int | None = None, world_size: int | None = None, begun:
     stated = arguments or _from_torch() or _from_jax()
     rank_and_size = stated or _from_environment() or (0, 1)
     several = rank_and_size[1] > 1
-    known_as, *starter, starters_job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
-    pid = known_as.partition(":")[0]
+    starter, starters_job, same = _starter(rank_and_size)
     # The only rank was started by nobody who starts others: two such scripts of one shell are two jobs.
     job = f"{(several and _job_of_port()) or job_of_children(os.getppid() if several else os.getpid())} {begun}"
     if launched := os.environ.get(RUN_DIR):
         job = f"{launched} {begun}"
     part = _part() if several else None
-    if several and int(pid) == _parent():
+    if several and starter.partition(":")[0] == str(_parent()):
         job = starters_job
     elif part is not None:
         # Two may have one name, in containers.
         job = f"{job}, node {part[0]}"
-    same = int(pid) != os.getpid() and [int(number) for number in starter] == [*rank_and_size]
     local_size = (_local_size(part) if part else None) or rank_and_size[1]
     local = _local_size() or rank_and_size[1]
     elsewhere = part is not None or (several and local < rank_and_size[1])
@@ -146,11 +144,8 @@ def starters_run() -> tuple[RunDir, int, str]:
 
 def reporting_starter() -> int:
     """Returns the pid of the process that reports as this rank and has started this one, directly or not; else 0."""
-    known_as, *starter, _ = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
-    pid = int(known_as.partition(":")[0])
-    rank_and_size = _from_torch() or _from_jax() or _from_environment() or (0, 1)
-    same = pid != os.getpid() and [int(number) for number in starter] == [*rank_and_size]
-    return pid if same and is_alive(known_as) else 0
+    starter, _, same = _starter(_from_torch() or _from_jax() or _from_environment() or (0, 1))
+    return int(starter.partition(":")[0]) if same and is_alive(starter) else 0
 
 
 def find_run(runs_dir: Path, job_rank: JobRank, begin: Callable[[JobRank], Recorder]) -> Recorder:
@@ -243,6 +238,13 @@ def suffix(part: tuple[int, int] | None) -> str:
     """
     task = os.environ.get("SLURM_ARRAY_TASK_ID", "")
     return (f"-{task}" if task else "") + (f"-node{part[0]}" if part else "")
+
+
+def _starter(rank_and_size: tuple[int, int]) -> tuple[str, str, bool]:
+    """Returns the process that reports and has started this one, its job, and whether it reports as this one's rank."""
+    starter, *reported, job = os.environ.get(REPORTS, "-1 0 0 ").split(" ", 3)
+    same = [int(number) for number in reported] == [*rank_and_size]
+    return starter, job, same and starter.partition(":")[0] != str(os.getpid())
 
 
 def _parent() -> int:
