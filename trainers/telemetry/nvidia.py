@@ -199,7 +199,7 @@ class NvmlGpu:
 
         No more is asked than that takes, since a driver may crash or hang at the rest, and still train.
         """
-        utilization = self._utilization.ask(now)
+        utilization_percent = self.load(now)
         mode, capability = self._mig_mode.ask(now), self._capability.ask(now)
         if mode and mode[0]:
             return [
@@ -215,15 +215,14 @@ class NvmlGpu:
                 )
                 for number, part in self._mig(now, set()).items()
             ]
-        drawing, computing = _first(self._drawing, now), _first(self._computing, now)
-        processes = self._list([drawing, computing], desktop=_alone(drawing, computing))
+        processes = self._processes(now)
         return [
             machine.Gpu(
                 index=self.index,
                 uuid=self.uuid,
                 name=self.name,
                 **self._read_memory(now),
-                utilization_percent=_number(utilization.gpu, 100) if utilization else None,
+                utilization_percent=utilization_percent,
                 processes=None if processes is None else tuple(processes),
                 capability=capability,
             )
@@ -289,9 +288,14 @@ class NvmlGpu:
         mode = self._mig_mode.ask(now)
         known_pids: set[int] = set()
         figures["mig"] = [*self._mig(now, known_pids).values()] if mode and mode[0] else None
-        drawing, computing = _first(self._drawing, now), _first(self._computing, now)
-        figures["processes"] = self._list([drawing, computing], known_pids, _alone(drawing, computing))
+        figures["processes"] = self._processes(now, known_pids)
         return figures
+
+    def _processes(self, now: float, known_pids: Container[int] = ()) -> list[GpuProcess] | None:
+        """Returns the processes that hold memory, but for the pids in `known_pids`, which those of the parts have."""
+        drawing, computing = _first(self._drawing, now), _first(self._computing, now)
+        desktop = {process.pid for process in drawing or ()} - {process.pid for process in computing or ()}
+        return self._list([drawing, computing], known_pids, desktop)
 
     def _list(
         self, answers: list[Any], known_pids: Container[int] = (), desktop: Container[int] = ()
@@ -333,11 +337,6 @@ class NvmlGpu:
                 processes=self._list([processes]),
             )
         return instances
-
-
-def _alone(drawing: Any, computing: Any) -> set[int]:
-    """Returns the pids of processes that draw, and do nothing else."""
-    return {process.pid for process in drawing or ()} - {process.pid for process in computing or ()}
 
 
 def _first(queries: list[Query], now: float) -> Any:
