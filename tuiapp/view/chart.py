@@ -156,15 +156,15 @@ class Chart:
 
 def _value_at(curve: Curve, column: int) -> float | None:
     """Returns a curve's value within half a cell of a column, or else the one before if the line continues there."""
-    known = np.flatnonzero(~np.isnan(curve.middle))
+    filled = np.flatnonzero(~np.isnan(curve.middle))
     # A cell is two columns wide.
-    near = known[np.abs(known - column) <= 1]
+    near = filled[np.abs(filled - column) <= 1]
     if len(near):
         return float(curve.middle[near[np.argmin(np.abs(near - column))]])
-    after = int(np.searchsorted(known, column))
-    if not 0 < after < len(known) or (curve.breaks[known[after - 1] : known[after] + 1] > 0).any():
+    after = int(np.searchsorted(filled, column))
+    if not 0 < after < len(filled) or (curve.breaks[filled[after - 1] : filled[after] + 1] > 0).any():
         return None
-    return float(curve.middle[known[after - 1]])
+    return float(curve.middle[filled[after - 1]])
 
 
 class Line:
@@ -332,12 +332,12 @@ def _forms(options: ChartOptions, count: int) -> tuple[Sequence[Form], Form]:
 def _set_heat(chart: Chart, state: RunState, options: ChartOptions, rows: int, rank: int | None) -> None:
     """Makes the curves rows, and the axis of values a scale of colours."""
     shown, devices = metric(options.metric), options.metric == UTILIZATION
-    places = [curve.color for curve in chart.curves]
+    indices = [curve.color for curve in chart.curves]
     if devices:
         views = [view for view in gpu_views(state) if view.gpu.sample.uuid in state.utilization]
-        members = gpu_members(state, [views[place] for place in places], rank)
+        members = gpu_members(state, [views[index] for index in indices], rank)
     else:
-        members = rank_members(state, places, rank)
+        members = rank_members(state, indices, rank)
     values = in_cells(*(np.stack([getattr(curve, name) for curve in chart.curves]) for name in ("middle", "breaks")))
     chart.heat = heat_of(members, values, rows, options.among, "GPU" if devices else "rank", shown.format)
     low, high = chart.y_range
@@ -433,11 +433,11 @@ def _band(reduced: list[Reduced], weight: float, log: bool) -> tuple[Curve, Curv
 
 def _joined(reduced: Reduced) -> Reduced:
     """Returns a curve without empty columns between its first and its last value."""
-    known = np.flatnonzero(~np.isnan(reduced.mean))
-    if not len(known):
+    filled = np.flatnonzero(~np.isnan(reduced.mean))
+    if not len(filled):
         return reduced
-    mean, every = reduced.mean.copy(), np.arange(known[0], known[-1] + 1)
-    mean[every] = np.interp(every, known, reduced.mean[known])
+    mean, every = reduced.mean.copy(), np.arange(filled[0], filled[-1] + 1)
+    mean[every] = np.interp(every, filled, reduced.mean[filled])
     return Reduced(mean, mean, mean, reduced.gaps)
 
 
@@ -475,12 +475,11 @@ def _mark_evaluations(chart: Chart, state: RunState, options: ChartOptions, colu
 def _letters(curves: Sequence[Curve]) -> list[tuple[int, float, str, int]]:
     marks = []
     for index, curve in enumerate(curves):
-        known = np.flatnonzero(~np.isnan(curve.middle))
+        filled = np.flatnonzero(~np.isnan(curve.middle))
         shift = LETTERS_EVERY * (index + 1) // (len(curves) + 1)
-        wanted = [*np.arange(known[0] + shift, known[-1] - 6, LETTERS_EVERY), known[-1]]
-        for column in wanted:
+        for column in [*np.arange(filled[0] + shift, filled[-1] - 6, LETTERS_EVERY), filled[-1]]:
             # For a curve with few values this interpolates between them.
-            y = float(np.interp(column, known, curve.middle[known]))
+            y = float(np.interp(column, filled, curve.middle[filled]))
             marks.append((int(column), y, curve.label, curve.color))
     return marks
 

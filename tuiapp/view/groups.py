@@ -116,9 +116,7 @@ def counted_of(row: Row) -> Sequence[RunInfo]:
 
 def alike(row: Row) -> list[RunGroup]:
     """Returns the groups in a row, itself included, whose runs differ in their seed alone."""
-    if isinstance(row, RunInfo):
-        return []
-    return [row] if row.is_alike else [group for inner in row.rows for group in alike(inner)]
+    return [leaf for leaf in _leaves([row]) if isinstance(leaf, RunGroup)]
 
 
 def are_alike(infos: Iterable[RunInfo]) -> bool:
@@ -247,6 +245,7 @@ def stars(rows: Sequence[Row], shown: Iterable[ListRow], objective: Objective) -
 
 
 def _leaves(rows: Iterable[Row]) -> list[Row]:
+    """Returns the runs, and the groups that differ in seed alone, in rows and in the groups among them."""
     leaves: list[Row] = []
     for row in rows:
         leaves += [row] if isinstance(row, RunInfo) or row.is_alike else _leaves(row.rows)

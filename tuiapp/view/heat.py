@@ -93,24 +93,24 @@ def heat_of(
     shown = range(first, last + 1)
     firsts = list(shown)
     if len(firsts) > most:
-        nodes = [list(places) for _, places in groupby(shown, lambda place: members[place].node)]
-        firsts = [place for places in nodes for place in _thinned(places, max(1, most // len(nodes)))]
+        nodes = [list(indices) for _, indices in groupby(shown, lambda index: members[index].node)]
+        firsts = [index for indices in nodes for index in _thinned(indices, max(1, most // len(nodes)))]
         firsts = _thinned(firsts, max(1, most))
     rows = [_row(members, values, range(*ends), called) for ends in pairwise([*firsts, last + 1])]
     return Heat(rows, members, called, format)
 
 
-def _thinned(places: list[int], most: int) -> list[int]:
-    """Returns at most so many of the places, the first of parts that are about as long."""
-    count = min(len(places), most)
-    return [places[part * len(places) // count] for part in range(count)]
+def _thinned(indices: list[int], most: int) -> list[int]:
+    """Returns at most so many of the indices, the first of parts that are about as long."""
+    count = min(len(indices), most)
+    return [indices[part * len(indices) // count] for part in range(count)]
 
 
 def _row(members: Sequence[Member], values: Floats, places: range, called: str) -> Row:
-    inside = [members[place] for place in places]
+    inside = [members[index] for index in places]
     first, last = inside[0], inside[-1]
-    conditions = {place: condition for place in places if (condition := members[place].condition) is not None}
-    culprit = max(conditions, key=lambda place: conditions[place].severity == "error", default=None)
+    conditions = {index: condition for index in places if (condition := members[index].condition) is not None}
+    culprit = max(conditions, key=lambda index: conditions[index].severity == "error", default=None)
     if len(inside) == 1:
         label = first.label
     elif first.node is not None and (first.node != last.node or len(inside) == _on_node(members, first.node)):
@@ -135,9 +135,9 @@ def _on_node(members: Sequence[Member], node: int) -> int:
 
 def mean(values: Floats) -> Floats:
     """Returns the mean of each column of those values that are known."""
-    known = ~np.isnan(values)
+    is_value = ~np.isnan(values)
     means = np.full(values.shape[1], np.nan)
-    np.divide(np.where(known, values, 0).sum(axis=0), known.sum(axis=0), out=means, where=known.any(axis=0))
+    np.divide(np.where(is_value, values, 0).sum(axis=0), is_value.sum(axis=0), out=means, where=is_value.any(axis=0))
     return means
 
 
@@ -147,14 +147,13 @@ def in_cells(values: Floats, breaks: Floats) -> Floats:
     It is inf where `breaks` is above 0: a value was not finite.
     """
     values = np.where((breaks > 0) & np.isnan(values), np.inf, values)
-    known = ~np.isnan(values)
-    places = np.where(known, np.arange(values.shape[1]), -1)
-    last = places.max(axis=1, keepdims=True)
-    places = np.maximum.accumulate(places, axis=1)
+    dots = np.where(np.isnan(values), -1, np.arange(values.shape[1]))
+    last = dots.max(axis=1, keepdims=True)
+    dots = np.maximum.accumulate(dots, axis=1)
     held = np.where(
-        (places < 0) | (np.arange(values.shape[1]) > last),
+        (dots < 0) | (np.arange(values.shape[1]) > last),
         np.nan,
-        np.take_along_axis(values, np.maximum(places, 0), axis=1),
+        np.take_along_axis(values, np.maximum(dots, 0), axis=1),
     )
     return mean(held.reshape(len(held), -1, 2).transpose(2, 0, 1).reshape(2, -1)).reshape(len(held), -1)
 
@@ -162,8 +161,8 @@ def in_cells(values: Floats, breaks: Floats) -> Floats:
 def levels(values: Floats, low: float, high: float) -> NDArray[np.int16]:
     """Returns each value's level on a scale, the ends of which stand for all beyond them."""
     scaled = np.clip((values - low) / ((high - low) or 1.0) * LEVELS, 0, LEVELS - 1)
-    known = np.where(np.isnan(scaled), EMPTY, scaled)
-    of_values: NDArray[np.int16] = np.where(np.isinf(values), BROKEN, np.floor(known)).astype(np.int16)
+    filled = np.where(np.isnan(scaled), EMPTY, scaled)
+    of_values: NDArray[np.int16] = np.where(np.isinf(values), BROKEN, np.floor(filled)).astype(np.int16)
     return of_values
 
 

@@ -32,9 +32,9 @@ def series_color(index: int, *, dark: bool) -> str:
     return colors[index % len(colors)]
 
 
-def letter_of(place: int) -> str:
+def letter_of(index: int) -> str:
     """Returns the letter of a run at a place; of one in a band the band's sign."""
-    return LETTERS[place] if 0 <= place < len(LETTERS) else "▒"
+    return LETTERS[index] if 0 <= index < len(LETTERS) else "▒"
 
 
 BAND = -1

@@ -315,12 +315,12 @@ def rank_graphs(state: RunState, width: int, height: int, among: Sequence[int] |
 
     def block(rank: int) -> list[Line]:
         pace = state.ranks[rank].pace.step_s if rank in state.ranks else None
-        place = places.get(rank)
+        device = places.get(rank)
         title = line(
-            letter_span(place), Span(f" rank {rank}", "bold"), Span(f"  step time {format_seconds(pace)}", "muted")
+            letter_span(device), Span(f" rank {rank}", "bold"), Span(f"  step time {format_seconds(pace)}", "muted")
         )
         drawn = graph(values[rank], room, rows, top)
-        return [title, *labelled(labels, drawn, place if place is not None else "info")]
+        return [title, *labelled(labels, drawn, device if device is not None else "info")]
 
     return [row for tiles in tiled(list(map(block, ranks)), across, cells, GAP) for row in tiles]
 

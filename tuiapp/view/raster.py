@@ -123,11 +123,11 @@ def _label(characters: NDArray[np.uint32], inks: NDArray[np.int16], chart: Chart
     rows, columns = characters.shape
     low, high = chart.y_range
     for curve in chart.curves:
-        known = np.flatnonzero(~np.isnan(curve.middle))
-        if not len(known):
+        filled = np.flatnonzero(~np.isnan(curve.middle))
+        if not len(filled):
             continue
-        row = round(float((high - curve.middle[known[-1]]) / (high - low) * (4 * rows - 1))) // 4
-        column = int(known[-1]) // 2 + 1
+        row = round(float((high - curve.middle[filled[-1]]) / (high - low) * (4 * rows - 1))) // 4
+        column = int(filled[-1]) // 2 + 1
         # Lines that end at the same place have their names side by side.
         while column < columns and characters[row, column] != ord(" "):
             column += 1
@@ -187,21 +187,21 @@ def _spans(curve: Curve, chart: Chart, height: int) -> tuple[Floats, Floats]:
     scale = (height - 1) / (high - low)
     # A constant, up to `SAME`, is halfway between two dots: it must not jump.
     top, bottom = ((high - values) * scale - TOLERANCE for values in (curve.high, curve.low))
-    known = np.flatnonzero(~np.isnan(top) & ~np.isnan(bottom))
-    if not len(known):
+    filled = np.flatnonzero(~np.isnan(top) & ~np.isnan(bottom))
+    if not len(filled):
         return top, bottom
     every = np.arange(len(top))
-    inside = (every >= known[0]) & (every <= known[-1])
+    inside = (every >= filled[0]) & (every <= filled[-1])
     apart = np.zeros(len(top), bool)  # columns that are not joined to the previous one
     for broken in np.flatnonzero(curve.breaks > 0):
-        after = int(np.searchsorted(known, broken, side="right"))
-        start = known[after - 1] + 1 if after else 0
-        stop = known[after] if after < len(known) else len(top)
+        after = int(np.searchsorted(filled, broken, side="right"))
+        start = filled[after - 1] + 1 if after else 0
+        stop = filled[after] if after < len(filled) else len(top)
         inside[start:stop] = False
         if stop < len(top):
             apart[stop] = True
-    top = np.where(inside, np.rint(np.interp(every, known, top[known])), np.nan)
-    bottom = np.where(inside, np.rint(np.interp(every, known, bottom[known])), np.nan)
+    top = np.where(inside, np.rint(np.interp(every, filled, top[filled])), np.nan)
+    bottom = np.where(inside, np.rint(np.interp(every, filled, bottom[filled])), np.nan)
     # Where one column ends above the next one's start, both are extended to the middle between them.
     with np.errstate(invalid="ignore"):
         falls = (top[1:] > bottom[:-1] + 1) & ~apart[1:]

@@ -54,7 +54,7 @@ def gpu_matrix(views: Sequence[GpuView], width: int, graph_rows: int = 0) -> lis
         return []
     across = -(-len(views) // parts_of(views, width))
     cells = min(MOST_CELLS, (width - LABEL_CELLS) // across)
-    missing = [name for name, tell in _FIGURES if not any(tell(view.gpu.sample) for view in views)]
+    missing = [name for name, tell in _FIGURES.items() if not any(tell(view.gpu.sample) for view in views)]
     lines: list[Line] = []
     for first in range(0, len(views), across):
         if lines:
@@ -90,8 +90,11 @@ def _rows(views: Sequence[GpuView], room: int, missing: Sequence[str], graph_row
             (" its peak", [_bytes(view.framework_bytes(lambda memory: memory.peak_bytes)) for view in views]),
             (" reserved", [_bytes(view.framework_bytes(lambda memory: memory.reserved_bytes)) for view in views]),
         ]
-    plain = [figure for figure in _FIGURES if figure[0] not in (*missing, *_DRAWN)]
-    figures += [(name, [_figure_cell(name, view.gpu.sample, tell) for view in views]) for name, tell in plain]
+    figures += [
+        (name, [_figure_cell(name, view.gpu.sample) for view in views])
+        for name in _FIGURES
+        if name not in (*missing, *_DRAWN)
+    ]
     rows += _side_by_side(figures, room) if graph_rows else figures
     rows += _stacked("throttled by", [_reasons(view.gpu.sample) for view in views])
     rows += _stacked("processes", [_processes(view, room) for view in views])
@@ -114,8 +117,9 @@ def _side_by_side(rows: Sequence[Row], room: int) -> list[Row]:
     return joined
 
 
-def _marked(place: int | None, text: str, role: Role = "") -> Cell:
-    return [letter_span(place), Span(f" {text}", role)] if place is not None else [Span(text, role)]
+def _marked(device: int | None, text: str, role: Role = "") -> Cell:
+    """Returns a text after the letter of the run's device with that index, if there is one."""
+    return [letter_span(device), Span(f" {text}", role)] if device is not None else [Span(text, role)]
 
 
 def _state(view: GpuView, room: int) -> Cell:
@@ -147,24 +151,24 @@ def _percent(value: float | None) -> str:
     return f"{value:3.0f} %" if value is not None else ""
 
 
-_FIGURES: tuple[tuple[str, Callable[[DeviceSample], str]], ...] = (
-    ("utilization", lambda sample: _percent(sample.utilization_percent)),
-    ("memory", _memory),
-    ("memory busy", lambda sample: _percent(sample.memory_utilization_percent)),
-    ("power", watts),
-    ("energy", lambda sample: joules(sample.energy_j)),
-    ("temperature", lambda sample: celsius(sample.temperature_c, sample.temperature_limit_c)),
-    ("SM clock", lambda sample: megahertz(sample.sm_clock_mhz)),
-    ("memory clock", lambda sample: megahertz(sample.memory_clock_mhz)),
-    ("PCIe GB/s", lambda sample: traffic(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s)),
-    ("NVLink GB/s", lambda sample: traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s)),
-    ("fan", lambda sample: _percent(sample.fan_percent)),
-    ("ECC corrected", lambda sample: _count(sample.ecc_corrected)),
-    (UNCORRECTED, lambda sample: _count(sample.ecc_uncorrected)),
-    ("perf. state", lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else ""),
-    ("throttled by", lambda sample: "told" if sample.throttle_reasons is not None else ""),
-    ("processes", lambda sample: "told" if sample.processes is not None or sample.mig else ""),
-)
+_FIGURES: dict[str, Callable[[DeviceSample], str]] = {
+    "utilization": lambda sample: _percent(sample.utilization_percent),
+    "memory": _memory,
+    "memory busy": lambda sample: _percent(sample.memory_utilization_percent),
+    "power": watts,
+    "energy": lambda sample: joules(sample.energy_j),
+    "temperature": lambda sample: celsius(sample.temperature_c, sample.temperature_limit_c),
+    "SM clock": lambda sample: megahertz(sample.sm_clock_mhz),
+    "memory clock": lambda sample: megahertz(sample.memory_clock_mhz),
+    "PCIe GB/s": lambda sample: traffic(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s),
+    "NVLink GB/s": lambda sample: traffic(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s),
+    "fan": lambda sample: _percent(sample.fan_percent),
+    "ECC corrected": lambda sample: _count(sample.ecc_corrected),
+    UNCORRECTED: lambda sample: _count(sample.ecc_uncorrected),
+    "perf. state": lambda sample: f"P{sample.performance_state}" if sample.performance_state is not None else "",
+    "throttled by": lambda sample: "told" if sample.throttle_reasons is not None else "",
+    "processes": lambda sample: "told" if sample.processes is not None or sample.mig else "",
+}
 """Name of a figure → its text for a sample; "" for none."""
 
 
@@ -221,13 +225,12 @@ def _part(value: float | None, limit: float | None) -> float | None:
 
 def _meter_rows(meter: _Meter, views: Sequence[GpuView], room: int, graph_rows: int) -> list[Row]:
     """Returns the figure with a sign and a bar beside it, or beneath where there is little room, and its history."""
-    tell = next(tell for name, tell in _FIGURES if name == meter.name)
     beside = room - FIGURE_CELLS if graph_rows and room >= FIGURE_CELLS + LEAST_BAR_CELLS else 0
     texts, bars = [], []
     for view in views:
         percent = meter.share(view.gpu.sample)
         severity = meter.level(percent)
-        cell = _figure(view, tell(view.gpu.sample))
+        cell = _figure(view, _FIGURES[meter.name](view.gpu.sample))
         if cell and severity != "good":
             cell += [Span(" "), sign(severity)]
         bar = bar_span(percent, beside or room, severity)
@@ -276,8 +279,8 @@ def _cell(text: str) -> Cell:
     return [Span(text)] if text else []
 
 
-def _figure_cell(name: str, sample: DeviceSample, tell: Callable[[DeviceSample], str]) -> Cell:
-    text = tell(sample)
+def _figure_cell(name: str, sample: DeviceSample) -> Cell:
+    text = _FIGURES[name](sample)
     return [Span(f"{text} ▲", "error")] if name == UNCORRECTED and sample.ecc_uncorrected else _cell(text)
 
 

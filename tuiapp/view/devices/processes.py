@@ -48,18 +48,18 @@ def process_rows(state: RunState, width: int, *, details: bool, node: int = 0) -
     lines: list[Line] = []
     for rank in ranks:
         assert rank.process is not None
-        place = places.get(rank.rank)
+        device = places.get(rank.rank)
         busy = rank.process.cpu_percent / fair if rank.process.cpu_percent is not None else None
         memory = f"{format_bytes(rank.process.rss_bytes):>9}"
         spark = sparkline(list(rank.cpu), note - (0 if details else 11), 100.0 * fair) if details or note > 16 else ""
         per_device = state.process_per_device
-        mark = letter_span(place if per_device else None)
+        mark = letter_span(device if per_device else None)
         name = fit(f" rank {rank.rank} CPU" if per_device else " process CPU", LABEL_CELLS - len(mark.text))
         row = bar_row(
             (mark, name),
             busy,
             room,
-            place if place is not None else "muted",
+            device if device is not None else "muted",
             Span(spark if details or not spark else f"{spark}  ", "muted"),
             "" if details else memory,
             cells=6,

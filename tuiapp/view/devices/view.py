@@ -67,8 +67,8 @@ class GpuView:
     @property
     def place(self) -> int | None:
         """The index of the first rank's device; None where there is no rank, or each MIG instance has its own."""
-        places = [place for rank in self.ranks if (place := self.places.get(rank.rank)) is not None]
-        return min(places, default=None) if not self.gpu.sample.mig else None
+        devices = [self.places[rank.rank] for rank in self.ranks if rank.rank in self.places]
+        return min(devices, default=None) if not self.gpu.sample.mig else None
 
     @property
     def mark(self) -> Span:
@@ -97,7 +97,7 @@ class GpuView:
 
 def device_places(state: RunState) -> dict[int, int]:
     """Returns the index of each rank's first device, which gives its letter."""
-    return {rank: place for place, (rank, _) in reversed(list(enumerate(state.devices())))}
+    return {rank: index for index, (rank, _) in reversed(list(enumerate(state.devices())))}
 
 
 def gpu_views(state: RunState, leases: Sequence[Lease] = ()) -> list[GpuView]:
@@ -130,9 +130,9 @@ def mig_name(part: MigInstance) -> str:
     return sanitize(part.name, 30).removeprefix("MIG ") or "MIG"
 
 
-def letter_span(place: int | None) -> Span:
+def letter_span(device: int | None) -> Span:
     """Returns the letter of the run's device with that index, or a blank."""
-    return Span(letter(place), place) if place is not None else Span(" ")
+    return Span(letter(device), device) if device is not None else Span(" ")
 
 
 LABEL_CELLS = 14  # letter, index and name; below them the memory in figures
@@ -259,10 +259,10 @@ def _memory_role(view: GpuView) -> Role:
 
 def _mig_row(view: GpuView, part: MigInstance, room: int) -> Line:
     owner = view.owner(part)
-    place = view.places.get(owner.rank) if owner else None
-    label = letter_span(place), " ", fit(mig_name(part), LABEL_CELLS - 2)
+    device = view.places.get(owner.rank) if owner else None
+    label = letter_span(device), " ", fit(mig_name(part), LABEL_CELLS - 2)
     figures = share(part.memory_used_bytes, part.memory_total_bytes), f"  rank {owner.rank}" if owner else ""
-    return bar_row(label, memory_percent(part), room, place if place is not None else "muted", *figures)
+    return bar_row(label, memory_percent(part), room, device if device is not None else "muted", *figures)
 
 
 def _figures(sample: DeviceSample, *, limit: bool) -> list[str]:
