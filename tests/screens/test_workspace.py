@@ -22,7 +22,7 @@ from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import Change, change_about
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.view.marks import series_color
-from tuiapp.widgets.grid_chart import GridChart
+from tuiapp.widgets.chart_panel import GridChart
 from tuiapp.widgets.run_table import RunTable
 
 

@@ -25,9 +25,8 @@ from tuiapp.trainers.state.text import plural
 from tuiapp.view.chart import ChartOptions
 from tuiapp.view.chart_words import setting_words
 from tuiapp.view.grid import Pages
-from tuiapp.widgets.chart_panel import ChartSource, line_of
+from tuiapp.widgets.chart_panel import ChartSource, GridChart, line_of
 from tuiapp.widgets.colors import MUTED
-from tuiapp.widgets.grid_chart import GridChart
 from tuiapp.widgets.steady_footer import SteadyFooter
 
 PAGE_CELLS = 14

@@ -25,8 +25,7 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_percent, plural
 from tuiapp.view.chart_words import PAUSED, setting_words
 from tuiapp.view.grid import LEAST_HEIGHT, grid_size
-from tuiapp.widgets.chart_panel import line_of
-from tuiapp.widgets.grid_chart import GridChart
+from tuiapp.widgets.chart_panel import GridChart, line_of
 from tuiapp.widgets.run_table import RunTable
 
 HIGH = 34

@@ -1,21 +1,26 @@
-"""A chart with its legend: one metric of whatever its source has, which keys and mouse zoom, pan and read out."""
+"""A chart with its legend: one metric of whatever its source has, which keys and mouse zoom, pan and read out.
+
+It stands alone, or as one of several on a page, under a line with its metric and latest value.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Resize
 from textual.geometry import Size
+from textual.message import Message
 from textual.reactive import var
 from textual.widgets import Static
 
@@ -39,16 +44,16 @@ def legend(chart: Chart, name: str, cursor: int | None, *, dark: bool, width: in
 
     What does not fit a `width` above 0 is abbreviated.
     """
+    if chart.heat is not None and cursor is not None:
+        return _heat_reading(chart, chart.heat, cursor)
     if chart.heat is not None:
-        if cursor is not None:
-            return _heat_reading(chart, chart.heat, cursor)
-        whole = _heat(chart, chart.heat, dark=dark)
-        return whole if not 0 < width < whole.cell_length else _heat(chart, chart.heat, dark=dark, brief=True)
-    if cursor is None:
-        named = _names(chart, name, dark=dark)
-        return named if not 0 < width < named.cell_length else _names(chart, name, dark=dark, brief=True)
-    read = _reading(chart, cursor, name, dark=dark)
-    return read if not 0 < width < read.cell_length else _reading(chart, cursor, name, dark=dark, brief=True)
+        make = partial(_heat, chart, chart.heat, dark=dark)
+    elif cursor is None:
+        make = partial(_names, chart, name, dark=dark)
+    else:
+        make = partial(_reading, chart, cursor, name, dark=dark)
+    full = make()
+    return make(brief=True) if 0 < width < full.cell_length else full
 
 
 def _heat(chart: Chart, heat: Heat, *, dark: bool, brief: bool = False) -> Content:
@@ -66,10 +71,10 @@ def _heat(chart: Chart, heat: Heat, *, dark: bool, brief: bool = False) -> Conte
 def _heat_reading(chart: Chart, heat: Heat, column: int) -> Content:
     """Returns the rows with the least and the greatest value at a column of dots."""
     place, cell = Content.styled(chart.place_words(chart.x_at(column)), "bold"), column // 2
-    known = [(float(row.values[cell]), row.label.strip()) for row in heat.rows if isfinite(row.values[cell])]
-    if not known:
+    values = [(float(row.values[cell]), row.label.strip()) for row in heat.rows if isfinite(row.values[cell])]
+    if not values:
         return place
-    low, high = (f"{heat.words(value, log=chart.log)} ({label})" for value, label in (min(known), max(known)))
+    low, high = (f"{heat.words(value, log=chart.log)} ({label})" for value, label in (min(values), max(values)))
     return Content.assemble(place, f"  {low} to {high}")
 
 
@@ -184,12 +189,12 @@ class ChartSource(Protocol):
 
     @property
     def step(self) -> int:
-        """The last one; 0 if the curves have none in common: then they are drawn whenever they change."""
+        """The last step; 0 if the curves have none in common: then they are drawn whenever they change."""
         ...
 
     @property
     def version(self) -> object:
-        """Differs after a change that is shown at once, however little the curves have grown."""
+        """A value that differs after a change that is shown at once, however little the curves have grown."""
         ...
 
     def title(self) -> Content:
@@ -251,7 +256,7 @@ class ChartPanel(Vertical, can_focus=True):
     """The column of dots whose values are shown, which freezes the curves; None for no cursor."""
 
     note: var[str] = var("", init=False)
-    """Said in its frame while there is nothing to say of its axes."""
+    """What its frame says while there is nothing to say of its axes."""
 
     drawn: var[Chart] = var(Chart, init=False, always_update=True)
 
@@ -430,7 +435,7 @@ class ChartPanel(Vertical, can_focus=True):
 
     @property
     def _drawn_options(self) -> ChartOptions:
-        """With the axis that was drawn: in place of steps it may be a metric."""
+        """The options with the axis that was drawn: in place of steps it may be a metric."""
         return replace(self.options, axis=self.drawn.axis)
 
     def _settings(self) -> list[str]:
@@ -472,8 +477,8 @@ class ChartPanel(Vertical, can_focus=True):
         if self.cursor is not None:
             self.cursor = None
         elif self.drawn.curves:
-            known = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self.drawn.curves]
-            self.cursor = max((int(places[-1]) for places in known if len(places)), default=self.drawn.columns - 1)
+            columns = [np.flatnonzero(~np.isnan(curve.middle)) for curve in self.drawn.curves]
+            self.cursor = max((int(drawn[-1]) for drawn in columns if len(drawn)), default=self.drawn.columns - 1)
 
     def next_form(self) -> None:
         """Draws ranks in the next way: a band, lines, a heat map."""
@@ -505,3 +510,58 @@ class ChartPanel(Vertical, can_focus=True):
         event.stop()
         if not self.is_fixed:
             self.pan(-event.cells / self.plot.columns)
+
+
+class GridChart(ChartPanel, inherit_bindings=False):
+    """A chart that can be selected; large, it has a legend, and the mouse zooms it and reads values."""
+
+    DEFAULT_CSS = """
+    GridChart {
+        #title { height: 1; padding: 0 1 0 0; background: $panel; text-wrap: nowrap; text-overflow: ellipsis; }
+        #legend { display: none; padding: 0 1; }
+        Plot { padding: 0; background: $background; }
+        &.-large #legend { display: block; }
+        &.-selected #title, &:focus #title { background: $primary 40%; text-style: bold; }
+    }
+    """
+
+    SAYS_SETTINGS: ClassVar[bool] = False
+
+    large: var[bool] = var(False, init=False, toggle_class="-large")
+    selected: var[bool] = var(False, init=False, toggle_class="-selected")
+    pinned: var[bool] = var(False, init=False)
+
+    @dataclass
+    class Selected(Message):
+        """The user clicked it."""
+
+        chart: GridChart
+        twice: bool
+
+    def __init__(self, source: ChartSource, options: ChartOptions | None = None) -> None:
+        super().__init__(source, options)
+        self._title = Content()
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="title", markup=False)
+        yield from super().compose()
+
+    def _show_title(self) -> None:
+        name = self.options.metric
+        latest = Content(self.source.latest(name))
+        if self.drawn.heat is not None:
+            latest = Content("  ").join(
+                [scale_of(self.drawn, self.drawn.heat, dark=self.app.current_theme.dark), latest]
+            )
+        room = max(1, self.size.width - 3 - latest.cell_length)
+        label = f"{metric(name).label}{' · pinned' if self.pinned else ''}"
+        title = Content(f"{'▸' if self.selected else ' '} {label}").truncate(room, ellipsis=True, pad=True)
+        title = Content.assemble(title, " ", latest)
+        if self.is_mounted and not title.is_same(self._title):
+            self._title = title
+            self.query_one("#title", Static).update(title, layout=False)
+
+    watch_drawn = watch_selected = watch_pinned = _show_title
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(self.Selected(self, event.chain > 1))

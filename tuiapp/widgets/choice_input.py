@@ -108,7 +108,7 @@ class ChoiceInput(Widget, can_focus=True):
         self.unavailable = unavailable or {}
         self.set_reactive(ChoiceInput.value, value)
         self._typed = ""
-        """In the open menu."""
+        """What was typed in the open menu."""
 
     def render(self) -> Content:
         width = max(self.content_size.width, 2)
@@ -122,9 +122,9 @@ class ChoiceInput(Widget, can_focus=True):
 
     def action_step(self, by: int) -> None:
         index = self.choices.index(self.value) if self.value in self.choices else 0
-        rest = self.choices[index + 1 :] if by > 0 else self.choices[:index][::-1]
-        if found := next((choice for choice in rest if choice not in self.unavailable), None):
-            self.take(found)
+        further = self.choices[index + 1 :] if by > 0 else self.choices[:index][::-1]
+        if choice := next((choice for choice in further if choice not in self.unavailable), None):
+            self.take(choice)
 
     async def action_open(self) -> None:
         if self.query(OptionList):
@@ -146,9 +146,9 @@ class ChoiceInput(Widget, can_focus=True):
         await self.action_open()
         typed_in_all = self._typed + event.character
         for typed in (typed_in_all[start:] for start in range(len(typed_in_all))):
-            if (place := next((n for n, entry in enumerate(entries) if entry.startswith(typed)), None)) is not None:
+            if (index := next((n for n, entry in enumerate(entries) if entry.startswith(typed)), None)) is not None:
                 self._typed = typed
-                self.query_one(_Menu).highlighted = place
+                self.query_one(_Menu).highlighted = index
                 return
 
     async def action_close(self) -> None:

@@ -88,7 +88,7 @@ def mark_selection(widget: Widget, strip: Strip, line: int) -> Strip:
     selection = widget.text_selection
     if selection is not None and (span := selection.get_span(line)) is not None:
         # Textual counts characters; -1 is the line's end.
-        start, end = (cell_len(strip.text[: place if place >= 0 else None]) for place in span)
+        start, end = (cell_len(strip.text[: index if index >= 0 else None]) for index in span)
         style = widget.screen.get_component_rich_style("screen--selection")
         chosen = Strip(Segment.apply_style(strip.crop(start, end), post_style=style))
         strip = Strip.join([strip.crop(0, start), chosen, strip.crop(end)])

@@ -68,7 +68,7 @@ class FoldLine(Static, can_focus=True):
     """
 
     class Pressed(Message):
-        """The user wants the other."""
+        """The user wants the rare keys shown, or folded."""
 
     def action_fold(self) -> None:
         self.post_message(self.Pressed())
@@ -77,7 +77,7 @@ class FoldLine(Static, can_focus=True):
         self.action_fold()
 
     def show(self, labels: Sequence[str], *, is_open: bool) -> None:
-        """`labels` are of the fields that are folded, or would be."""
+        """Shows the line; `labels` are of the fields that are folded, or would be."""
         named = "" if is_open else f": {', '.join(labels)}"
         words = Content(f"{'▾' if is_open else '▸'} {ADVANCED}{named}")
         if self.content != words:
@@ -146,7 +146,11 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     def compose(self) -> ComposeResult:
         for name in (*GROUPS, ADVANCED):
-            fields = [field for field in self._fields.values() if _group_of(field.option) == name]
+            fields = [
+                field
+                for field in self._fields.values()
+                if name == (ADVANCED if field.option.is_rare else field.option.group)
+            ]
             fold = [FoldLine()] if name == ADVANCED else []
             group = Vertical(*fold, *fields, id=f"group-{name.lower()}", classes="group")
             group.border_title = Content(f" {name} " if name in GROUPS else "")
@@ -285,7 +289,3 @@ class ConfigForm(VerticalScroll, can_focus=False):
 def is_default(option: Option, text: str) -> bool:
     """Whether a field's text is the key's default."""
     return text == format_value(option.default)
-
-
-def _group_of(option: Option) -> str:
-    return ADVANCED if option.is_rare else option.group

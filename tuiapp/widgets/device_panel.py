@@ -60,7 +60,7 @@ class DevicePanel(TextPanel, NodeScroll):
         self._lists_all = False
         """Whether a large panel lists all nodes, and shows none."""
         self._opened: int | None = None
-        """The node that it shows."""
+        """The node that a large panel shows."""
 
     def lines(self, state: RunState, width: int) -> list[Content]:
         if state.reading is not None:
@@ -69,7 +69,8 @@ class DevicePanel(TextPanel, NodeScroll):
         past = f"last sampled at {format_clock(state.host.time)}" if state.host and not state.is_live else ""
         # A small terminal has no room for a border.
         beneath = bool(past) and self.screen.has_class("-single")
-        head = _problems(state)
+        problems = state.telemetry_problems.items()
+        head = [line(Span(f"{SYMBOLS['warning']} {source}: {problem}", "warning")) for source, problem in problems]
         tail = [[], line(Span(past, "muted"))] if beneath else []
         room = self.size.height - len(head) - len(tail)
         places: list[NodeScroll.Place] = []
@@ -128,9 +129,9 @@ class DevicePanel(TextPanel, NodeScroll):
             listed = listed[start : start + most]
         for node in listed:
             opens = node.number in unfolded and not self._alone
-            rest = device_lines(state, node, of[node.number], width) if opens else []
-            places.append(NodeScroll.Place(node.number, len(lines), 1 + len(rest)))
-            lines += [first_lines[node.number], *rest]
+            below = device_lines(state, node, of[node.number], width) if opens else []
+            places.append(NodeScroll.Place(node.number, len(lines), 1 + len(below)))
+            lines += [first_lines[node.number], *below]
         if self._lists_all and self._alone:
             lines.insert(0, line(Span("  ↑ ↓ choose a node · enter shows its devices", "muted")))
             for place in places:
@@ -183,16 +184,15 @@ class DevicePanel(TextPanel, NodeScroll):
         from tuiapp.view.devices.large import large_view
         from tuiapp.view.devices.processes import process_rows_of, sort_keys
 
-        if self._is_here(state, node):
+        is_here = self._is_here(state, node)
+        if is_here:
             self._refresh_processes()
-            seen = self._seen
-        else:
-            seen = {}
-        processes = process_rows_of(state, views, seen, self.sort, node)
+        read = self._seen if is_here else {}
+        processes = process_rows_of(state, views, read, self.sort, node)
         self._keys = sort_keys(processes)
         if self.sort not in self._keys or not self._is_sorted:
             self.set_reactive(DevicePanel.sort, self._keys[0])
-            processes = process_rows_of(state, views, seen, self.sort, node)
+            processes = process_rows_of(state, views, read, self.sort, node)
         self.processes = processes
         return large_view(state, views, processes, width, height, self.sort, node)
 
@@ -230,11 +230,6 @@ class DevicePanel(TextPanel, NodeScroll):
 
     def watch_sort(self) -> None:
         self._draw()
-
-
-def _problems(state: RunState) -> list[Line]:
-    problems = state.telemetry_problems.items()
-    return [line(Span(f"{SYMBOLS['warning']} {source}: {problem}", "warning")) for source, problem in problems]
 
 
 def _all_fit(state: RunState, of: dict[int, list[GpuView]], width: int, room: int) -> bool:

@@ -37,7 +37,7 @@ class FailurePanel(VerticalScroll):
         self._directory = directory
         self._shown: object = None
         self.line_count = 1
-        """Before they are wrapped."""
+        """How many lines there are before they are wrapped."""
 
     def compose(self) -> ComposeResult:
         yield Static("no rank has failed", markup=False)
@@ -66,10 +66,9 @@ class FailurePanel(VerticalScroll):
             lines += [Content(sanitize(line)) for line in first.last_lines[-100:]]
         else:
             lines.append(Content("its stderr is empty"))
-        others = [failure for failure in state.failures if failure is not first][:MAX_OTHERS]
-        if others:
+        if later := [failure for failure in state.failures if failure is not first][:MAX_OTHERS]:
             lines += [Content(""), Content.styled("afterwards:", MUTED)]
-            lines += [Content(f"  {describe_failure(failure)}") for failure in others]
+            lines += [Content(f"  {describe_failure(failure)}") for failure in later]
         return lines
 
     def _where(self, state: RunState, failure: RankFailed) -> list[str]:
@@ -78,8 +77,8 @@ class FailurePanel(VerticalScroll):
         path = sanitize(str(self._directory / log))
         if not node:
             return [f"full log: {path}"]
-        own = format_path(user_data() / "nodes" / self._directory.name / log)
-        return [f"full log, on {_node_name(state, node)}: {path}", f"or, if that is not shared: {own}"]
+        local = format_path(user_data() / "nodes" / self._directory.name / log)
+        return [f"full log, on {_node_name(state, node)}: {path}", f"or, if that is not shared: {local}"]
 
 
 def _describe_hang(state: RunState) -> list[Content]:

@@ -90,9 +90,14 @@ class GpuChecklist(OptionList):
 
     @property
     def details(self) -> str:
-        if not self.highlighted:
-            return _idle_rule() if self.highlighted == 0 else ""
-        return details(self._gpus[self.highlighted - 1])
+        """What is said of the line at the cursor: of the first one which GPUs are idle."""
+        if self.highlighted == 0:
+            settings = current_settings()
+            memory, load = settings.idle_memory, settings.idle_load
+            return (
+                f"idle: no run or process of others, at most {memory} % of the memory in use, and below {load} % busy"
+            )
+        return details(self._gpus[self.highlighted - 1]) if self.highlighted else ""
 
     @on(OptionList.OptionSelected)
     def _toggle(self, event: OptionList.OptionSelected) -> None:
@@ -102,12 +107,6 @@ class GpuChecklist(OptionList):
         self._write()
         chosen = tuple(gpu.number for gpu in self._gpus if gpu.uuid in self._chosen)
         self.post_message(self.GpusChosen(chosen))
-
-
-def _idle_rule() -> str:
-    settings = current_settings()
-    memory, load = settings.idle_memory, settings.idle_load
-    return f"idle: no run or process of others, at most {memory} % of the memory in use, and below {load} % busy"
 
 
 def _idle_line(gpus: Sequence[Gpu], chosen: bool) -> Content:

@@ -30,8 +30,8 @@ def _whole_facts(line: Content, room: int) -> Content:
     if line.cell_length <= room:
         return line
     end = max(line.plain.rfind(apart, 0, max(0, room - 1)) for apart in (BETWEEN, ASIDE))
-    more = "" if line.plain.startswith(ASIDE, end) else f"{BETWEEN}…"
-    return line if end < LABEL_CELLS else Content.assemble(line[:end], (more, MUTED))
+    mark = "" if line.plain.startswith(ASIDE, end) else f"{BETWEEN}…"
+    return line if end < LABEL_CELLS else Content.assemble(line[:end], (mark, MUTED))
 
 
 def _wrapped(line: Content, room: int) -> Content:
@@ -136,7 +136,8 @@ def fact_lines(draft: Draft, machine: Machine | None, expected: str = "") -> lis
         devices = Content.styled(f"✗ see above: {', '.join(wrong)}", "$text-error")
     rows = [("Devices", devices), ("Training", _training(draft)), ("Memory", _memory(draft, machine))]
     if draft.is_script:
-        rows = [("Devices", devices), ("Command", _script(draft)), ("In", _directory(draft))]
+        directory = sanitize(draft.placed.working_directory) if draft.placed else MISSING
+        rows = [("Devices", devices), ("Command", _script(draft)), ("In", Content(directory))]
     if draft.axes:
         rows.insert(0, ("Search" if draft.search else "Sweep", Content(join_words([sweep_words(draft), expected]))))
     return [Content.assemble((name.ljust(LABEL_CELLS), MUTED), words) for name, words in rows]
@@ -156,8 +157,8 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
             users.setdefault(user, []).append(gpu.number)
     if users:
         # The list above has the figures.
-        each = "; ".join(f"GPU {', '.join(numbers)} used by {user}" for user, numbers in users.items())
-        words = Content.assemble(words, BETWEEN, (f"! {each}", "bold $text-warning"))
+        used = "; ".join(f"GPU {', '.join(numbers)} used by {user}" for user, numbers in users.items())
+        words = Content.assemble(words, BETWEEN, (f"! {used}", "bold $text-warning"))
     if draft.batch_words:
         words = Content.assemble(words, f"{BETWEEN}{draft.batch_words}")
     if draft.mesh:
@@ -176,7 +177,7 @@ def _training(draft: Draft) -> Content:
 
 
 def _script(draft: Draft) -> Content:
-    """What each process runs."""
+    """Returns the command that each process runs."""
     if draft.placed is None:
         return Content(MISSING)
     words = Content(sanitize(short_command(draft.placed)))
@@ -185,22 +186,16 @@ def _script(draft: Draft) -> Content:
     return words
 
 
-def _directory(draft: Draft) -> Content:
-    return Content(sanitize(draft.placed.working_directory)) if draft.placed else Content(MISSING)
-
-
 def _memory(draft: Draft, machine: Machine | None) -> Content:
     estimate, placed = draft.memory, draft.placed
     if estimate is None or placed is None or machine is None:
         return Content(MISSING)
-    each = f"about {format_bytes(estimate.total)} per device"
     if warning := memory_warning(placed, machine, estimate):
         return Content.styled(f"! {warning}", "bold $text-warning")
-    free = free_memory(placed, machine)
-    words = each
+    words = f"about {format_bytes(estimate.total)} per device"
     if placed.platform != "cuda" and placed.devices > placed.nodes:
         words += f", {format_bytes(on_host(placed, estimate))} {'on each node' if placed.nodes > 1 else 'in all'}"
-    if free:
+    if free := free_memory(placed, machine):
         words += f" · {format_bytes(min(held for _, held in free))} free"
     if pool := jax_pool_bytes(placed, machine):
         words += f", of which JAX takes {format_bytes(pool)}"

@@ -67,6 +67,7 @@ class LogRows(ScrollView, can_focus=True):
         self._width = 0
         """Width of a row, including its prefix."""
         self._found = -1
+        """The row of the match that was gone to; below 0 for none."""
 
     def add(self, entries: list[LogEntry]) -> None:
         width = max(20, self._width - PREFIX_CELLS)
@@ -118,12 +119,12 @@ class LogRows(ScrollView, can_focus=True):
     def find(self, by: int) -> tuple[int, int]:
         """Goes to the next (1) or previous (-1) match and returns its 1-based number and the count; zeros for none."""
         wanted = self.needle.casefold()
-        places = [number for number, (_, text) in enumerate(self._rows) if wanted in text.casefold()] if wanted else []
-        if not places:
+        rows = [number for number, (_, text) in enumerate(self._rows) if wanted in text.casefold()] if wanted else []
+        if not rows:
             return 0, 0
         at = self._found if self._found >= 0 else self.scroll_offset.y + (-1 if by > 0 else 1)
-        beyond = [place for place in places if (place > at if by > 0 else place < at)]
-        self._found = (beyond or places)[0 if by > 0 else -1]
+        beyond = [row for row in rows if (row > at if by > 0 else row < at)]
+        self._found = (beyond or rows)[0 if by > 0 else -1]
         self.follow = False
         self.scroll_to(
             y=max(0, self._found - self.scrollable_content_region.height // 2),
@@ -132,7 +133,7 @@ class LogRows(ScrollView, can_focus=True):
             force=True,
         )
         self.refresh()
-        return places.index(self._found) + 1, len(places)
+        return rows.index(self._found) + 1, len(rows)
 
     def on_resize(self) -> None:
         if self.scrollable_content_region.width != self._width:
@@ -181,13 +182,14 @@ class LogRows(ScrollView, can_focus=True):
         wanted, folded = self.needle.casefold(), text.casefold()
         if not wanted or len(folded) != len(text) or wanted not in folded:
             return [Segment(text, style)]
-        found = style + self.get_component_rich_style("log--found")
+        match = style + self.get_component_rich_style("log--found")
         if number == self._found:
-            found += Style(bold=True, underline=True)
+            match += Style(bold=True, underline=True)
         segments, start = [], 0
-        while (place := folded.find(wanted, start)) >= 0:
-            segments += [Segment(text[start:place], style), Segment(text[place : place + len(wanted)], found)]
-            start = place + len(wanted)
+        while (index := folded.find(wanted, start)) >= 0:
+            stop = index + len(wanted)
+            segments += [Segment(text[start:index], style), Segment(text[index:stop], match)]
+            start = stop
         return [segment for segment in [*segments, Segment(text[start:], style)] if segment.text]
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -269,7 +271,8 @@ class LogView(Vertical):
         super().__init__()
         self._place = ""
         self._state = RunState()
-        self._seen = 0
+        self._read_count = 0
+        """Entries of the state's log that were looked at."""
         self._wanted_count = 0
 
     def compose(self) -> ComposeResult:
@@ -301,8 +304,8 @@ class LogView(Vertical):
             self._state = state
             self._refill()
             return
-        fresh = self._wanted(state.log_since(self._seen))
-        self._seen = state.log_count
+        fresh = self._wanted(state.log_since(self._read_count))
+        self._read_count = state.log_count
         if fresh:
             self._wanted_count += len(fresh)
             self.query_one(LogRows).add(fresh)
@@ -352,15 +355,6 @@ class LogView(Vertical):
         self.query_one(LogRows).focus()
         self.set_class(bool(event.value), "-searching")
 
-    def watch_rank(self) -> None:
-        self._refill()
-
-    def watch_stream(self) -> None:
-        self._refill()
-
-    def watch_pattern(self) -> None:
-        self._refill()
-
     def _wanted(self, entries: list[LogEntry]) -> list[LogEntry]:
         rank, stream, pattern = self.rank, self.stream, self.pattern.casefold()
         if rank is not None:
@@ -375,8 +369,10 @@ class LogView(Vertical):
         wanted = self._wanted(list(self._state.log))
         self._wanted_count = len(wanted)
         self.query_one(LogRows).refill(wanted)
-        self._seen = self._state.log_count
+        self._read_count = self._state.log_count
         self._show_status()
+
+    watch_rank = watch_stream = watch_pattern = _refill
 
     def _show_status(self) -> None:
         if not self.is_mounted:

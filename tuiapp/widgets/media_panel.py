@@ -33,16 +33,16 @@ class Pictures(Widget):
     """
 
     def __init__(self, directory: Path, *, named: bool = True, id: str | None = None) -> None:
-        """`named`: with the name and step of each."""
+        """Draws, if `named`, the name and step of each beside it."""
         super().__init__(id=id)
         self._directory, self._named = directory, named
-        self._asked: object = None
+        self._request: object = None
         self._strips: list[Strip] = []
 
     def show(self, items: Sequence[Media], width: int, height: int) -> None:
         """Draws them for a room in cells; in higher ones the panel scrolls."""
-        if (asked := ([(one.file, one.time) for one in items], width, height)) != self._asked:
-            self._asked = asked
+        if (request := ([(item.file, item.time) for item in items], width, height)) != self._request:
+            self._request = request
             self._draw(items, width, height)
 
     @work(exclusive=True)
@@ -59,11 +59,11 @@ class Pictures(Widget):
 
 class MediaPanel(TextPanel):
     step: var[int | None] = var(None, init=False)
-    """What was the last of each name up to this step is shown; None for the newest."""
+    """The step up to which the last of each name is shown; None for the newest."""
 
     @dataclass
     class Paged(Message):
-        """The user asks for earlier or later ones."""
+        """The user asks for earlier or later pictures."""
 
         by: int
 
@@ -98,10 +98,10 @@ class MediaPanel(TextPanel):
         if not self.display or not state.media:
             return []
         steps, named = steps_of(state.media), state.media
-        place = len(steps) if self.step is None else bisect(steps, self.step)
-        words = f"step {steps[place - 1]:,}, {place:,} of {len(steps):,}" if place else "before the first"
+        number = len(steps) if self.step is None else bisect(steps, self.step)
+        words = f"step {steps[number - 1]:,}, {number:,} of {len(steps):,}" if number else "before the first"
         left_out = sum(kept.left_out for kept in named.values())
-        more = f"  {left_out:,} more were not kept" if left_out else ""
+        missing = f"  {left_out:,} more were not kept" if left_out else ""
         room = self.outer_size - self.styles.gutter.totals
         self.query_one(Pictures).show(shown_at(named, self.step), width, max(4, room.height - 1))
-        return [Content.assemble((words, "bold"), (f"  ← →{more}", MUTED))]
+        return [Content.assemble((words, "bold"), (f"  ← →{missing}", MUTED))]

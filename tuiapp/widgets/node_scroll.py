@@ -27,8 +27,8 @@ class NodeGroups:
 
     def move(self, by: int, order: Sequence[int]) -> None:
         """Moves the cursor among the nodes in the order in which they are listed."""
-        place = order.index(self.cursor) if self.cursor in order else 0
-        self.cursor = order[min(max(0, place + by), len(order) - 1)]
+        index = order.index(self.cursor) if self.cursor in order else 0
+        self.cursor = order[min(max(0, index + by), len(order) - 1)]
 
 
 class NodeScroll(VerticalScroll):
@@ -91,12 +91,6 @@ class NodeScroll(VerticalScroll):
         if not self._move(len(self._order)):
             super().action_scroll_end()
 
-    def on_focus(self) -> None:
-        self._redraw()
-
-    def on_blur(self) -> None:
-        self._redraw()
-
     def on_click(self, event: events.Click) -> None:
         """Folds the node that was clicked."""
         line = event.screen_y - self.query_one(TextView).region.y
@@ -115,11 +109,13 @@ class NodeScroll(VerticalScroll):
         self.groups.move(by, self._order)
         self._redraw()
         # Those that are not drawn will be at the top.
-        place = next((one for one in self._places if one.node == self.groups.cursor), self._places[0])
-        region = Region(0, place.line, self.size.width, min(place.count, self.size.height))
+        group = next((group for group in self._places if group.node == self.groups.cursor), self._places[0])
+        region = Region(0, group.line, self.size.width, min(group.count, self.size.height))
         self.scroll_to_region(region, animate=False, force=True)
         return True
 
     def _redraw(self) -> None:
         if self._places:
             self.post_message(self.Folded())
+
+    on_focus = on_blur = _redraw

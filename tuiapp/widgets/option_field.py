@@ -48,8 +48,8 @@ class PathSuggester(Suggester):
             if value.startswith(prefix):
                 typed = value.removeprefix(prefix)
                 # A directory may be on a server that does not answer.
-                found = await asyncio.to_thread(complete, typed, suffix, prefix == PY)
-                return f"{prefix}{found}" if found else None
+                completed = await asyncio.to_thread(complete, typed, suffix, prefix == PY)
+                return f"{prefix}{completed}" if completed else None
         return None
 
 
@@ -268,7 +268,7 @@ class OptionField(Widget):
         return bool(self.option.prefix_of(text)) or "," in text
 
     def show(self, *, hidden: bool, changed: bool, problem: str, several: str = "") -> None:
-        """`several` says what several values are, "" of one."""
+        """Shows the field or hides it; `several` says what several values are, "" of one."""
         self.display = not hidden
         if not hidden and not self.children:
             self.mount(*self._controls())
@@ -279,7 +279,7 @@ class OptionField(Widget):
 
     def focus_control(self) -> None:
         # There is none while the program ends.
-        if control := next((one for one in self.query("Input, ChoiceInput") if one.display), None):
+        if control := next((control for control in self.query("Input, ChoiceInput") if control.display), None):
             control.focus()
 
     def action_choose(self) -> None:
@@ -313,17 +313,13 @@ class OptionField(Widget):
         self.refresh()
 
     def watch_problem(self, problem: str) -> None:
-        shown = self.query(".problem")
+        shown, text = self.query(".problem"), Content(f"✗ {sanitize(problem)}")
         if not problem:
             shown.remove()
         elif shown:
-            shown.only_one(Static).update(self._words(problem))
+            shown.only_one(Static).update(text)
         else:
-            self.mount(Static(self._words(problem), classes="problem"))
-
-    @staticmethod
-    def _words(problem: str) -> Content:
-        return Content(f"✗ {sanitize(problem)}")
+            self.mount(Static(text, classes="problem"))
 
     @on(Input.Changed)
     def _text_typed(self, event: Input.Changed) -> None:

@@ -36,11 +36,12 @@ class PanelTabs(Widget):
         index: int
 
     def render(self) -> Content:
-        parts = []
-        for index, label in enumerate(self._labels):
-            style = "bold reverse" if index == self.active else MUTED
-            parts.append(Content.styled(label, style))
-        return Content(" ").join(parts)
+        return Content(" ").join(
+            [
+                Content.styled(label, "bold reverse" if index == self.active else MUTED)
+                for index, label in enumerate(self._labels)
+            ]
+        )
 
     def on_click(self, event: events.Click) -> None:
         for index, left in enumerate(self._starts):
@@ -48,7 +49,7 @@ class PanelTabs(Widget):
                 self.post_message(self.Chosen(index))
 
     def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
-        """The tabs."""
+        """Returns the tabs."""
         starts = enumerate(self._starts)
         return [(Offset(left, 0), partial(self.post_message, self.Chosen(index))) for index, left in starts]
 
@@ -59,7 +60,7 @@ class PanelTabs(Widget):
 
     @property
     def _labels(self) -> list[str]:
-        """Shortens inactive tabs to their key where not all names fit."""
+        """The names or, where not all fit, the keys alone of inactive tabs."""
         labels = [f" {name} " for name in self.names]
         if sum(map(len, labels)) + len(labels) - 1 <= self.size.width:
             return labels

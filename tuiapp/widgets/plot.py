@@ -27,7 +27,7 @@ GRID = -11
 ROW = -12
 """Ink of the label of the row at the cursor."""
 GRID_DOT, GRID_CELLS = "·", 3
-"""What they are made of, and how far apart."""
+"""What the faint lines are made of, and how far apart that stands."""
 MOST_LINES = 6
 
 
@@ -45,7 +45,7 @@ class Plot(Widget):
         """The user clicked a column."""
 
         column: int
-        """In dots."""
+        """The column, in dots."""
 
     @dataclass
     class Scrolled(Message):
@@ -131,7 +131,7 @@ class Plot(Widget):
     def _is_grid_faint(self) -> bool:
         """Whether there are colours and fine dots: without them a grid would look like curves."""
         filters = self.app.get_line_filters()
-        return not self.app.no_color and not any(isinstance(one, AsciiFilter) for one in filters)
+        return not self.app.no_color and not any(isinstance(filter_, AsciiFilter) for filter_ in filters)
 
     def _runs(self, row: int, base: Style) -> Iterator[Segment]:
         assert self._cells is not None
@@ -209,9 +209,9 @@ class Plot(Widget):
 
 def _labels(heat: Heat, lines: int, at: int | None) -> dict[int, tuple[str, int]]:
     """Returns the labels, each in the first line of its row, with the sign of one that stands out."""
-    found = dict.fromkeys(range(lines), (f"{'':{LABEL_CELLS}}│", NONE))
+    labels = dict.fromkeys(range(lines), (f"{'':{LABEL_CELLS}}│", NONE))
     for index, (line, row) in enumerate(zip(first_lines(heat, lines), heat.rows, strict=False)):
         sign = row.condition.symbol if row.condition else "│"
         ink = ROW if index == at else GAP if row.condition else EVALUATION if row.chosen else NONE
-        found[line] = f"{row.label:>{LABEL_CELLS}}{sign}", ink
-    return found
+        labels[line] = f"{row.label:>{LABEL_CELLS}}{sign}", ink
+    return labels

@@ -61,7 +61,7 @@ class _Lines(Visual):
 class PresetList(OptionList):
     """The user's presets, then the built-in ones: name, and a line of description or error.
 
-    It is whole at the cursor, and everywhere if there is room.
+    The description is whole at the cursor, and everywhere if there is room.
     """
 
     BINDING_GROUP_TITLE = "Presets"
@@ -95,20 +95,21 @@ class PresetList(OptionList):
         self.show(presets, loaded)
 
     def show(self, presets: Iterable[Preset], loaded: str | None, cursor: str = "") -> None:
-        """`cursor` "" keeps the highlighted name or, if it is gone, its index; initially the loaded preset."""
+        """Shows presets; `cursor` "" keeps the highlighted name or, if it is gone, its index, at first the loaded."""
         self._loaded = loaded
         before = cursor or (self.cursor.name if self.cursor else loaded)
-        place = list(self._presets.values()).index(self.cursor) if self.cursor else 0
+        index = list(self._presets.values()).index(self.cursor) if self.cursor else 0
         self._presets = {f"{'builtin' if preset.builtin else 'own'}/{preset.name}": preset for preset in presets}
         keys = [key for key, preset in self._presets.items() if preset.name == before]
-        keys = keys or list(self._presets)[: place + 1][-1:]
+        keys = keys or list(self._presets)[: index + 1][-1:]
         self._open = keys[0] if keys else ""
         builtin = [self._option(key) for key, preset in self._presets.items() if preset.builtin]
-        own = [self._option(key) for key, preset in self._presets.items() if not preset.builtin]
+        yours = [self._option(key) for key, preset in self._presets.items() if not preset.builtin]
         self.clear_options()
-        self.add_options([_heading("Yours"), *own] if own else [])
+        if yours:
+            self.add_options([_heading("Yours"), *yours])
         self.add_options([_heading("Built-in, read-only"), *builtin])
-        if not own:
+        if not yours:
             none = Option(Content("None yet: Ctrl+S saves the form."), disabled=True)
             self.add_options([_heading("Yours"), none])
         self.highlighted = self.get_option_index(keys[0]) if keys else None
@@ -163,7 +164,7 @@ class PresetList(OptionList):
 
     def _entry(self, key: str, *, at_cursor: bool = False) -> Content:
         preset = self._presets[key]
-        name_cells = max(cell_len(sanitize(one.name)) for one in self._presets.values()) + MARK_CELLS
+        name_cells = max(cell_len(sanitize(preset.name)) for preset in self._presets.values()) + MARK_CELLS
         entry = _entry(preset, preset.name == self._loaded, at_cursor=at_cursor)
         if self._room - name_cells < LEAST_WORDS_CELLS:
             return entry
@@ -180,8 +181,8 @@ class PresetList(OptionList):
         """Shows the whole text of the preset at the cursor; the others have a line."""
         key = event.option_id or ""
         if key != self._open:
-            for each in {self._open, key} & self._presets.keys():
-                self.replace_option_prompt(each, self._prompt(each, at_cursor=each == key))
+            for changed in {self._open, key} & self._presets.keys():
+                self.replace_option_prompt(changed, self._prompt(changed, at_cursor=changed == key))
             self._open = key
 
     @on(OptionList.OptionSelected)

@@ -80,19 +80,10 @@ class RankTable(Vertical):
         """Sorts by the next key, worst first."""
         self.sort = SORT_KEYS[(SORT_KEYS.index(self.sort) + 1) % len(SORT_KEYS)]
 
-    def watch_sort(self) -> None:
-        self._draw()
-
-    def watch_chosen(self) -> None:
-        self._draw()
-
-    def on_resize(self) -> None:
-        self._draw()
-
     def on_click(self, event: events.Click) -> None:
         rows = self.query_one("#rows", TextView)
-        place = event.screen_y - rows.region.y
-        if event.widget is rows and 0 <= place < len(self._order) and (row := self._order[place]).node is None:
+        index = event.screen_y - rows.region.y
+        if event.widget is rows and 0 <= index < len(self._order) and (row := self._order[index]).node is None:
             self.post_message(self.Chosen(row.rank.rank))
 
     @on(NodeScroll.Folded)
@@ -112,11 +103,16 @@ class RankTable(Vertical):
         columns = fitting(columns_of(self._state, ranks, self.sort), self.content_size.width - 2, rows)
         heading = _heading(columns, self.sort) if rows else Content(WAITING)
         self.query_one("#heading", TextView).update([heading])
-        first, last = self._in_sight(len(rows))
+        first, last = 0, len(rows)
+        if len(rows) > MOST_DRAWN:
+            first = self.query_one(NodeScroll).scroll_offset.y
+            last = first + self.content_size.height
         lines = [self._line(row, columns) if first <= index <= last else Content("") for index, row in enumerate(rows)]
         self.query_one("#rows", TextView).update(lines)
         self._order = rows
         self._draw_graphs(len(rows))
+
+    watch_sort = watch_chosen = on_resize = _draw
 
     def _rows(self, ranks: Sequence[RankRow]) -> list[RankRow]:
         """Returns the ranks, on several machines each node followed by its ranks unless it is folded."""
@@ -158,13 +154,6 @@ class RankTable(Vertical):
         if lines:
             dark = self.app.current_theme.dark
             graphs.update([styled(line, dark=dark) for line in lines])
-
-    def _in_sight(self, count: int) -> tuple[int, int]:
-        """Returns the first and last row to draw."""
-        if count <= MOST_DRAWN:
-            return 0, count
-        top = self.query_one(NodeScroll).scroll_offset.y
-        return top, top + self.content_size.height
 
 
 def _heading(columns: Sequence[Column[RankRow]], sort: SortKey) -> Content:

@@ -83,8 +83,8 @@ class RunHeader(TextView):
     def _what(self) -> str:
         config, devices = self._state.config, max(len(self._state.devices()), self._state.world_size)
         # Before the start none is known, and a script's one process may own several.
-        if (self._state.is_script or not devices) and isinstance(given := config.get("devices"), int):
-            devices = given
+        if (self._state.is_script or not devices) and isinstance(number := config.get("devices"), int):
+            devices = number
         if not config:
             return ""
         cpu = "CPU rank" if self._state.process_per_device else "CPU device"
@@ -168,10 +168,7 @@ class RunHeader(TextView):
         room = max(0, width - len(times) - 1)
         if state.started is not None and progress is None:
             return Content.assemble(" " * (room + 1), times)
-        done = round((progress or 0.0) * room * 2)
-        full, half = divmod(done, 2)
-        line = "━" * full + ("╸" if half else "")
-        return Content.assemble((line, style), ("─" * (room - len(line)), "$foreground 30%"), " ", times)
+        return Content.assemble(_bar(progress or 0.0, room, style), " ", times)
 
 
 def state_words(state: RunState, now: float) -> tuple[Content, str]:
@@ -184,11 +181,11 @@ def state_words(state: RunState, now: float) -> tuple[Content, str]:
 
 def _fitting(words: Iterator[str], room: int) -> str:
     """Returns the first of some words that has room, or else the last."""
-    chosen = ""
-    for chosen in words:
-        if len(chosen) <= room:
+    text = ""
+    for text in words:
+        if len(text) <= room:
             break
-    return chosen
+    return text
 
 
 def _pace(step_s: float | None) -> str:
@@ -196,6 +193,13 @@ def _pace(step_s: float | None) -> str:
     if step_s is None:
         return ""
     return f"{step_s:.1f} s/step" if step_s > 1 else f"{format_rate(1 / step_s)} steps/s"
+
+
+def _bar(fraction: float, room: int, style: str) -> Content:
+    """Returns how much is done in `room` cells, to half a cell."""
+    full, half = divmod(round(fraction * room * 2), 2)
+    done = "━" * full + ("╸" if half else "")
+    return Content.assemble((done, style), ("─" * (room - len(done)), "$foreground 30%"))
 
 
 def _spread(width: int, *parts: Content) -> Content:
@@ -257,10 +261,7 @@ class ReplayBar(Widget):
         end = Content.assemble(f" {self._times}", (keys, MUTED))
         room = max(0, self.size.width - mark.cell_length - 1 - end.cell_length)
         self._line = (mark.cell_length + 1, room)
-        full, half = divmod(round(min(1.0, self._fraction) * room * 2), 2)
-        done = "━" * full + ("╸" if half else "")
-        line = Content.assemble((done, "$primary"), ("─" * (room - len(done)), "$foreground 30%"))
-        return Content.assemble(mark, " ", line, end)
+        return Content.assemble(mark, " ", _bar(min(1.0, self._fraction), room, "$primary"), end)
 
     def on_click(self, event: events.Click) -> None:
         start, length = self._line
@@ -299,12 +300,12 @@ class AlertStrip(Static):
         self.dismiss()
 
     def show(self, state: RunState) -> None:
-        found = headline(state)
-        text = str(found or "")
+        alert = headline(state)
+        text = str(alert or "")
         if text == self._text:
             return
         self._text = text
         self.display = bool(text) and text != self._dismissed
         for severity in ("good", "info", "warning", "error"):
-            self.set_class(found is not None and found.severity == severity, f"-{severity}")
+            self.set_class(alert is not None and alert.severity == severity, f"-{severity}")
         self.update(Content(text))

@@ -102,7 +102,7 @@ class RunTable(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows: Sequence[ListRow] = ()
-        """All of them, in their order."""
+        """All rows, in their order."""
         self._marked: Mapping[RunDir, int] = {}
         self._chosen = False
         self._sorted: tuple[str, bool] = ("", False)
@@ -159,8 +159,8 @@ class RunTable(ScrollView, can_focus=True):
         """Returns where a row is now, or else its run, or the group that has it, or else the cursor."""
         if before is None:
             return self.cursor
-        if (place := next((n for n, row in enumerate(self.rows) if row.id == before.id), None)) is not None:
-            return place
+        if (index := next((n for n, row in enumerate(self.rows) if row.id == before.id), None)) is not None:
+            return index
         run = before.infos[0].directory
         has_run = (n for n, row in enumerate(self.rows) if any(info.directory == run for info in row.infos))
         return next(has_run, self.cursor)
@@ -185,20 +185,20 @@ class RunTable(ScrollView, can_focus=True):
     def action_page(self, by: int) -> None:
         self._go(self.cursor + by * max(1, self._rows_shown - 1))
 
-    def action_jump(self, place: int) -> None:
-        self._go(place if place >= 0 else len(self.rows) - 1)
+    def action_jump(self, index: int) -> None:
+        self._go(index if index >= 0 else len(self.rows) - 1)
 
     def jump_targets(self) -> list[tuple[Offset, Callable[[], object]]]:
         """Returns the rows and the columns' titles."""
-        found, left = list[tuple[Offset, Callable[[], object]]](), MARK_CELLS
+        targets, left = list[tuple[Offset, Callable[[], object]]](), MARK_CELLS
         for column in self._columns:
-            place = left if column.left else left + column.width - min(column.width, len(column.title))
-            found.append((Offset(place, 0), partial(self.post_message, self.ColumnChosen(column.name))))
+            x = left if column.left else left + column.width - min(column.width, len(column.title))
+            targets.append((Offset(x, 0), partial(self.post_message, self.ColumnChosen(column.name))))
             left += column.width + GAP_CELLS
         top = self.scroll_offset.y
         for row in range(top, min(len(self.rows), top + self._rows_shown)):
-            found.append((Offset(0, row - top + 1), partial(self._go_to, self.rows[row].id)))
-        return found
+            targets.append((Offset(0, row - top + 1), partial(self._go_to, self.rows[row].id)))
+        return targets
 
     def _go_to(self, id: RunDir | str) -> None:
         """Moves focus and cursor to a row, wherever it is by now."""
@@ -209,11 +209,11 @@ class RunTable(ScrollView, can_focus=True):
         """Opens or closes the group under the cursor, or closes the one that its row is in."""
         if (row := self.row) is None:
             return
-        place = self.cursor
+        index = self.cursor
         if not is_open and not row.is_open:
-            place = next((n for n in range(place, -1, -1) if self.rows[n].depth < row.depth), place)
-        if (group := self.rows[place].group) and self.rows[place].is_open != is_open:
-            self.cursor = place
+            index = next((n for n in range(index, -1, -1) if self.rows[n].depth < row.depth), index)
+        if (group := self.rows[index].group) and self.rows[index].is_open != is_open:
+            self.cursor = index
             self.post_message(self.GroupTurned(group, is_open))
 
     def on_click(self, event: events.Click) -> None:
@@ -305,19 +305,19 @@ class RunTable(ScrollView, can_focus=True):
     def _cells(self, row: ListRow, base: Style) -> list[Segment]:
         places = {self._marked.get(info.directory) for info in row.infos}
         # Of a group that is marked as a whole its first letter.
-        one_place = None not in places and (self._chosen or len(places) == 1)
-        place = min((one for one in places if one is not None), default=None) if one_place else None
+        has_letter = None not in places and (self._chosen or len(places) == 1)
+        letter = min((index for index in places if index is not None), default=None) if has_letter else None
         pin = BASELINE if self._baseline in [info.directory for info in row.infos] and not row.is_open else " "
-        mark = (" " if place is None else letter_of(place)) + self._stars.get(row.id, " ") + pin
-        own = base + self.get_component_rich_style("runs--mark", partial=True)
+        mark = (" " if letter is None else letter_of(letter)) + self._stars.get(row.id, " ") + pin
+        mark_style = base + self.get_component_rich_style("runs--mark", partial=True)
         # A colour would be hard to read on the cursor's background; the symbol and word suffice.
         colored = base.bgcolor is None or base.bgcolor == self.rich_style.bgcolor
-        if colored and place is not None:
+        if colored and letter is not None:
             # That of its curve.
             dark = self.app.current_theme.dark
-            color = series_color(place, dark=dark) if place >= 0 else BAND_COLOR
-            own += Style(color=color, bold=self._chosen)
-        segments = [Segment(mark.ljust(MARK_CELLS), own)]
+            color = series_color(letter, dark=dark) if letter >= 0 else BAND_COLOR
+            mark_style += Style(color=color, bold=self._chosen)
+        segments = [Segment(mark.ljust(MARK_CELLS), mark_style)]
         tones = {"warning" if info.blemishes else SIGNS[state_name(info)].tone for info in row.infos}
         tone = tones.pop() if len(tones) == 1 else "live" if "live" in tones else "info"
         state = self.get_component_rich_style(f"runs--{tone}", partial=True) if colored else Style()

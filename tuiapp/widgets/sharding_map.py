@@ -94,7 +94,7 @@ class Picture:
     def _cell_widths(self, count: int) -> list[int]:
         """Returns the width of each cell; they fill the row unless narrow, and are then all equal."""
         width, over = divmod(max(count, self._width - count - 1), count)
-        return [width + (place < over and width >= LEAST_UNEVEN_CELLS) for place in range(count)]
+        return [width + (index < over and width >= LEAST_UNEVEN_CELLS) for index in range(count)]
 
     def _rows(self, array: ArrayState, cells: list[tuple[Block, list[Device]]], dimension: int | None) -> list[Content]:
         widest = max((len(self._names(devices)) for _, devices in cells), default=1)
@@ -127,11 +127,12 @@ class Picture:
                 if max(map(len, longer)) + len(blank) <= min(widths):
                     names = longer
                     break
-        lines = self._in_the_middle(names)
+        middle = self._height // 2
+        lines = [names if row == middle else [""] * len(names) for row in range(self._height)]
         if self._height > 1:
-            lines[self._height // 2 - 1] = names
-            lines[self._height // 2] = _if_they_fit(["×".join(map(str, _sizes(block))) for block, _ in cells], widths)
-            lines[self._height // 2 + 1] = _if_they_fit([_bytes_of(array, *cell) for cell in cells], widths)
+            lines[middle - 1] = names
+            lines[middle] = _if_they_fit(["×".join(map(str, _sizes(block))) for block, _ in cells], widths)
+            lines[middle + 1] = _if_they_fit([_bytes_of(array, *cell) for cell in cells], widths)
         drawn = []
         for texts in lines:
             parts: list[Content] = [Content("│")]
@@ -139,10 +140,6 @@ class Picture:
                 parts += [self._part(text, width, devices), Content("│")]
             drawn.append(Content.assemble(*parts))
         return drawn
-
-    def _in_the_middle(self, texts: list[str]) -> list[list[str]]:
-        """Returns the texts of the cells for each line of a row."""
-        return [texts if place == self._height // 2 else [""] * len(texts) for place in range(self._height)]
 
     def _part(self, text: str, width: int, devices: list[Device]) -> Content:
         color = self._colors.get(devices[0], "#999999")
@@ -167,7 +164,7 @@ class Picture:
         left = room // 2
         middle = Content.assemble("║", ("░" * left, MUTED), inner, ("░" * (room - left), MUTED), "║")
         around = Content.assemble("║", ("░" * (self._width - 2), MUTED), "║")
-        return [middle if place == self._height // 2 else around for place in range(self._height)]
+        return [middle if row == self._height // 2 else around for row in range(self._height)]
 
     def _listed(self, blocks: dict[Block, list[Device]]) -> list[Content]:
         lines = []
@@ -218,10 +215,10 @@ class ShardingMap(TextPanel):
         """Returns what devices hold of a training state that is split, and what a step exchanges of it; with a gap."""
         if not state.held:
             return []
-        each = [styled(one, dark=dark) for one in _held_by_each(state, width)]
+        bars = [styled(bar, dark=dark) for bar in _held_by_each(state, width)]
         words = map(Content, wrap(join_words(held_words(state)), width, break_on_hyphens=False))
-        lines = [*words, *each, *_exchanges(state, width), Content("")]
-        return [one.truncate(width, ellipsis=True) for one in lines]
+        lines = [*words, *bars, *_exchanges(state, width), Content("")]
+        return [line.truncate(width, ellipsis=True) for line in lines]
 
     @staticmethod
     def brief_lines(state: RunState, width: int, *, dark: bool) -> list[Content]:
@@ -241,9 +238,9 @@ class ShardingMap(TextPanel):
             else:
                 sharded.add(array.name)
         for how, kinds in held.items():
-            one = next(iter(kinds.values()))
+            array = next(iter(kinds.values()))
             lines.append(Content(fit(f"{' and '.join(kinds)} {how}", width)))
-            lines.append(Content.styled(fit(f"{one.name.split()[-1]}: {bytes_words(one)}", width), MUTED))
+            lines.append(Content.styled(fit(f"{array.name.split()[-1]}: {bytes_words(array)}", width), MUTED))
         lines += _replica_lines(state, width)
         if listed:
             lines.append(Content.styled("4 shows each weight", MUTED))
@@ -276,8 +273,8 @@ class ShardingMap(TextPanel):
         lines: list[Content] = []
         for array in arrays:
             lines += _describe(array, width)
-            whole = array.by_node(state.node_of) if of_nodes else None
-            lines += of_nodes.draw(whole, len(array.devices)) if of_nodes and whole else picture.draw(array)
+            by_node = array.by_node(state.node_of) if of_nodes else None
+            lines += of_nodes.draw(by_node, len(array.devices)) if of_nodes and by_node else picture.draw(array)
             lines.append(Content(""))
         return lines[:-1]
 
@@ -295,33 +292,33 @@ def weight_lines(state: RunState, width: int) -> list[Content]:
     listed = split_weights(state)
     if not listed:
         return []
-    names = [sanitize(one.name.removeprefix(WEIGHT), 40) for one in listed]
-    shapes = [f"{short_dtype(one.dtype)}[{','.join(map(str, one.shape))}]" for one in listed]
+    names = [sanitize(array.name.removeprefix(WEIGHT), 40) for array in listed]
+    shapes = [f"{short_dtype(array.dtype)}[{','.join(map(str, array.shape))}]" for array in listed]
     widest, longest = max(map(cell_len, names)), max(map(len, shapes))
     letters = _lettered(state.devices())
     lines = [Content.styled("each weight, and its part of the optimizer state", "bold")]
-    for one, name, shape in zip(listed, names, shapes, strict=True):
+    for array, name, shape in zip(listed, names, shapes, strict=True):
         start = f" {name:{widest}}  {shape:{longest}}  "
-        told = fit_first(part_words(one, letters), width - cell_len(start))
-        lines.append(Content.assemble(start, (told, MUTED)).truncate(width, ellipsis=True))
+        parts = fit_first(part_words(array, letters), width - cell_len(start))
+        lines.append(Content.assemble(start, (parts, MUTED)).truncate(width, ellipsis=True))
     return [*lines, Content("")]
 
 
 def _exchanges(state: RunState, width: int) -> list[Content]:
     """Returns what of each part of the model a step gathers and reduces, when, and how many bytes; wrapped."""
-    found = next((one.exchanged for one in state.held.values() if one.exchanged), {})
-    if not found:
+    exchanged = next((held.exchanged for held in state.held.values() if held.exchanged), {})
+    if not exchanged:
         return []
-    names = {part: sanitize(part, 30) for part in found}
+    names = {part: sanitize(part, 30) for part in exchanged}
     widest = max(map(cell_len, names.values()))
     lines = [Content(""), Content.styled("what a step exchanges", "bold")]
-    for part, calls in found.items():
+    for part, calls in exchanged.items():
         sizes: dict[str, list[str]] = {}
         for call, count in calls.items():
             collective, _, when = sanitize(call, 60).partition(" ")
             sizes.setdefault(f"{collective} {format_bytes(count)}", []).append(when)
-        told = [f"{call} {' and '.join(when).replace('and before', 'and')}".rstrip() for call, when in sizes.items()]
-        rows = wrap(join_words(told), max(LEAST_TOLD_CELLS, width - widest - 3), break_on_hyphens=False)
+        words = [f"{call} {' and '.join(when).replace('and before', 'and')}".rstrip() for call, when in sizes.items()]
+        rows = wrap(join_words(words), max(LEAST_TOLD_CELLS, width - widest - 3), break_on_hyphens=False)
         for name, row in zip_longest([names[part]], rows, fillvalue=""):
             lines.append(Content.assemble(f" {name:{widest}}  ", (row, MUTED)))
     return lines
