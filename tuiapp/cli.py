@@ -298,8 +298,8 @@ def _add_watching(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="WORD",
         help="only runs that match all of these: torch-ddp, failed, tag:sweep, 'lr<0.01', …",
     )
-    known = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: newest first"
-    runs.add_argument("--sort", metavar="NAME", help=known)
+    orders = "a column, configuration key or metric (loss, accuracy, lr, eval/loss …), or best; default: newest first"
+    runs.add_argument("--sort", metavar="NAME", help=orders)
     runs.add_argument("--reverse", action="store_true", help="reverse the order")
     runs.add_argument("--fold", action="store_true", help="a line per group, and per runs that differ in seed alone")
     runs.add_argument("--baseline", metavar="RUN", help="results as differences to this run's")
@@ -357,8 +357,8 @@ def _add_records(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     export = verbs.add_parser("export", help="write runs' metrics or samples for other programs")
     _runs(export)
     directories = ", ".join(names_of(directories=True))
-    known = f"{', '.join(EXPORTERS)}; default: the extension of -o, or csv"
-    export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=known)
+    formats = f"{', '.join(EXPORTERS)}; default: the extension of -o, or csv"
+    export.add_argument("--format", choices=EXPORTERS, metavar="FORMAT", help=formats)
     what = (
         f"step metrics (default), evaluation metrics, both (default of {directories}), device samples, predictions by "
         "class, epochs, or pictures and texts"
@@ -634,9 +634,9 @@ def _add_devices(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     devices.add_argument("--devices", type=arguments.count, metavar="N", help=count)
     devices.add_argument("--device-ids", metavar="ID,ID,…", help="for --bandwidth: GPUs, by index or UUID")
     devices.add_argument("--platform", choices=("cuda", "cpu"), metavar="NAME", help="for --bandwidth: cuda or cpu")
-    known = Names("tuiapp.verbs.bandwidth", "FRAMEWORKS")
+    frameworks = Names("tuiapp.verbs.bandwidth", "FRAMEWORKS")
     with_what = "for --bandwidth: %(choices)s; default: the first that can run here"
-    devices.add_argument("--framework", choices=known, metavar="NAME", help=with_what)
+    devices.add_argument("--framework", choices=frameworks, metavar="NAME", help=with_what)
     most = "for --bandwidth: what it may take, or larger arrays are left out; default 60"
     devices.add_argument("--seconds", type=arguments.seconds, metavar="S", help=most)
     _does(devices, "devices:show_devices")

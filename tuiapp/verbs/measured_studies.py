@@ -72,8 +72,8 @@ def carry_out(
     Raises KeyboardInterrupt once it has told what becomes of the study, and as `begin_measured`.
     """
     directory, stem = runs_dir(options), options.name or stem_of(f"{study.kind}-{subject(plans[0].config)}")
-    place, runs = begin_measured(replace(study, name=stem), directory, plans, options.repeat, machine)
-    name = place.name
+    study_dir, runs = begin_measured(replace(study, name=stem), directory, plans, options.repeat, machine)
+    name = study_dir.name
     tell(f"{plural(len(runs), 'run')} queued as the group {name}, one at a time")
     try:
         follow(runs, [*labels] * options.repeat, directory)
@@ -88,8 +88,8 @@ def read_study(directory: Path, name: str, kind: str) -> Study:
     """Returns the study of that name; raises StudyError if there is none, or it is of another kind."""
     study = StudyDir(directory, name).read()
     if study.kind != kind:
-        words = f"There is no study {name!r} that tuiapp {kind} has made, but a {study.kind}"
-        raise StudyError(f"{words}. To see it: tuiapp study show {name}")
+        text = f"There is no study {name!r} that tuiapp {kind} has made, but a {study.kind}"
+        raise StudyError(f"{text}. To see it: tuiapp study show {name}")
     return study
 
 

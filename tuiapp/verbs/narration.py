@@ -278,5 +278,5 @@ def _times(state: RunState, now: float) -> list[str]:
 
 def _rank_words(rank: RankState, leader: RankState, now: float) -> str:
     behind = rank.behind(leader, now)
-    words = f"rank {rank.rank} loss {format_metric(rank.loss)} {format_seconds(rank.pace.seconds_per_step)}"
-    return f"{words} {behind:,} behind" if behind > 0 else words
+    text = f"rank {rank.rank} loss {format_metric(rank.loss)} {format_seconds(rank.pace.seconds_per_step)}"
+    return f"{text} {behind:,} behind" if behind > 0 else text

@@ -52,9 +52,9 @@ def add_runs(options: Namespace) -> int:
         print_json([{"run": run.run_id, "directory": str(run.path), "place": _place(ids, run)} for run in runs])
         return 0
     for run in runs:
-        place = _place(ids, run)
+        number = _place(ids, run)
         print(run.run_id)
-        tell(f"{run.run_id} is {f'number {place} in the queue' if place else 'starting'}")
+        tell(f"{run.run_id} is {f'number {number} in the queue' if number else 'starting'}")
     return 0
 
 
@@ -193,6 +193,6 @@ def _print_places(options: Namespace, outcome: Outcome) -> int:
         )
         return code
     for run in runs:
-        place = _place(ids, run)
-        tell(f"{run.run_id} is {f'number {place} of {len(ids)} in the queue' if place else 'starting'}")
+        number = _place(ids, run)
+        tell(f"{run.run_id} is {f'number {number} of {len(ids)} in the queue' if number else 'starting'}")
     return code

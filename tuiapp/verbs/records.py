@@ -9,6 +9,7 @@ import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tuiapp.actions import annotate, compact, delete, export
@@ -17,7 +18,7 @@ from tuiapp.library.export import ExportError
 from tuiapp.library.exporters import EXPORTERS, What, names_of
 from tuiapp.library.find import titled
 from tuiapp.trainers.contract.rundir import RunDir
-from tuiapp.trainers.contract.sidecars import MAX_FILE_BYTES, About, Change, read_about
+from tuiapp.trainers.contract.sidecars import MAX_FILE_BYTES, Change, read_about
 from tuiapp.trainers.state.summary import summarise
 from tuiapp.trainers.state.text import format_bytes, join_words, plural, sanitize
 from tuiapp.verbs.output import UsageError, print_outcome, tell
@@ -44,12 +45,13 @@ def change_note(options: Namespace) -> int:
     for run in annotate.do(runs, change, accepts=options.accept).done:
         about, _ = read_about(run)
         group = f"group {about.group}" if about.group else ""
-        print(sanitize(join_words([titled(run), group, ", ".join(about.tags), _length(about)])), file=sys.stderr)
+        note = f"a note of {plural(len(about.note), 'character')}" if about.note else ""
+        print(sanitize(join_words([titled(run), group, ", ".join(about.tags), note])), file=sys.stderr)
     return 0
 
 
 def _edited(run: RunDir) -> str:
-    """The run's note, as the user leaves it in an editor; raises UsageError if there is none, or it fails."""
+    """Returns the run's note, as the user leaves it in an editor; raises UsageError if there is none, or it fails."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
         raise UsageError("Give the note with -m TEXT, or set EDITOR to the program that is to edit it.")
@@ -65,10 +67,6 @@ def _edited(run: RunDir) -> str:
     if code:
         raise UsageError(f"The editor {editor!r} ended with {code}: the note is unchanged.")
     return text
-
-
-def _length(about: About) -> str:
-    return f"a note of {plural(len(about.note), 'character')}" if about.note else ""
 
 
 def export_run(options: Namespace) -> int:
@@ -144,8 +142,6 @@ def agreed(runs: Sequence[RunDir], question: str) -> bool:
 def _size(run: RunDir) -> str:
     total = 0
     for file in run.path.rglob("*"):
-        try:
+        with suppress(OSError):
             total += file.lstat().st_size
-        except OSError:
-            continue
     return format_bytes(total)

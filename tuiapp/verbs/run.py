@@ -9,7 +9,6 @@ import sys
 import time
 from argparse import Namespace
 from collections import deque
-from collections.abc import Sequence
 from getpass import getpass
 from types import FrameType
 from typing import NoReturn
@@ -42,7 +41,7 @@ from tuiapp.trainers.state.text import sanitize
 from tuiapp.verbs.narration import PlainNarrator, narrator
 from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.queue import queue_checks
-from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_like, read_named, runs_dir
 from tuiapp.view.launch_warnings import busy_gpus, describe_use, memory_warning, unfilled, why_cpu
 from tuiapp.view.notification import ending, notification
 
@@ -89,9 +88,9 @@ def _ring(settings: Settings, run: RunDir) -> None:
     """Rings the bell and sends a notification: after a long run the user may be away."""
     if not sys.stderr.isatty():
         return
-    words = notification(settings.notification, "tuiapp", ending(summarise(run)), os.environ)
+    text = notification(settings.notification, "tuiapp", ending(summarise(run)), os.environ)
     with contextlib.suppress(OSError):
-        print(("\a" if settings.bell else "") + words, end="", file=sys.stderr, flush=True)
+        print(("\a" if settings.bell else "") + text, end="", file=sys.stderr, flush=True)
 
 
 def _begin(options: Namespace) -> tuple[RunDir, int]:
@@ -106,7 +105,7 @@ def _begin(options: Namespace) -> tuple[RunDir, int]:
     here: list[Check] = [lambda config: placement_problems(config, machine)]
     if options.resume is None:
         checks = queue_checks(machine) if options.queue else [*here, check_weights]
-        config = _read_new(options, checks)
+        config = read_named(options, checks)
         if options.queue:
             return enqueue(config, runs_dir(options), about, machine=machine), 0
         _warn(config, machine)
@@ -136,15 +135,6 @@ def _warn(config: RunConfig, machine: Machine) -> None:
     cpu = f"no GPU is used: {why}" if (why := why_cpu(config, placed, machine)) else ""
     for warning in filter(None, (*busy, memory, cpu, unfilled(config))):
         tell(warning)
-
-
-def _read_new(options: Namespace, checks: Sequence[Check]) -> RunConfig:
-    if options.like is None:
-        return read_source(options.source, options.settings, checks, options.arguments)
-    if options.source is not None:
-        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
-    run = find_run(options.like, runs_dir(options))
-    return read_like(run, options.settings, checks, "used for a new run", options.arguments)
 
 
 def _follow(run: RunDir, pulse: LivenessProbe, narrate: PlainNarrator, offset: int, notes: deque[str]) -> RunState:

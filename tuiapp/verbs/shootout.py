@@ -191,8 +191,8 @@ def _loss_difference(first: Curves, second: Curves) -> float | None:
         return None
     windows = min(WINDOWS, stop - start + 1)
     apart = np.abs(a.reduce(windows, start, stop).mean - b.reduce(windows, start, stop).mean)
-    known = apart[~np.isnan(apart)]
-    return float(known.max()) if len(known) else None
+    defined = apart[~np.isnan(apart)]
+    return float(defined.max()) if len(defined) else None
 
 
 def shootout_sheet(name: str, study: Study, runs: Sequence[Measured]) -> tuple[Sheet, list[ShootoutRow]]:

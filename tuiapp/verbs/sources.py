@@ -26,6 +26,7 @@ from tuiapp.trainers.config.script_syntax import MODULE
 from tuiapp.trainers.contract.rundir import RunDir, default_runs_dir
 from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.status import read_config
+from tuiapp.verbs.output import UsageError
 
 
 def runs_dir(options: Namespace) -> Path:
@@ -86,6 +87,16 @@ def read_source(
             raise PresetError(f"{shown(source)} is no preset. To set a configuration key: {setting}")
         base = _read_file(source) if _is_path(source) else load_config(source)
     return with_changes({**to_mapping(base)}, {**script, **_changes(settings, arguments)}, checks)
+
+
+def read_named(options: Namespace, checks: Sequence[Check] = (), purpose: str = "used for a new run") -> RunConfig:
+    """Builds the configuration that a command names, by its source or as that of the run of --like."""
+    if options.like is None:
+        return read_source(options.source, options.settings, checks, options.arguments)
+    if options.source is not None:
+        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
+    run = find_run(options.like, runs_dir(options))
+    return read_like(run, options.settings, checks, purpose, options.arguments)
 
 
 def read_like(

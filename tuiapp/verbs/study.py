@@ -133,7 +133,7 @@ def resume_study(options: Namespace) -> int:
             )
         runs = resume_grid(study_dir, held=options.hold)
         facts: dict[str, object] = {"study": study.name, "runs": [run.run_id for run in runs]}
-        words = f"queued {plural(len(runs), 'run')}" if runs else "every combination is completed, or is to be"
+        text = f"queued {plural(len(runs), 'run')}" if runs else "every combination is completed, or is to be"
     else:
         if options.hold:
             raise UsageError("--hold is for grids: omit it.")
@@ -143,11 +143,11 @@ def resume_study(options: Namespace) -> int:
         study = resume_search(study_dir, options.trials)
         assert study.search is not None
         facts = {"study": study.name, "trials": study.search.trials}
-        words = f"search of {study.search.trials} trials goes on"
+        text = f"search of {study.search.trials} trials goes on"
     if options.json:
         print_json(facts, indent=None)
     else:
-        tell(words)
+        tell(text)
     return 0
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tuiapp.library.find import find_run
 from tuiapp.library.queue_words import cost_words
 from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.data_files import DatasetError
@@ -28,7 +27,7 @@ from tuiapp.trainers.experiments.sweep import begin_grid, begin_search, check_gr
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import plural
 from tuiapp.verbs.output import UsageError, print_json, tell
-from tuiapp.verbs.sources import add_launcher, read_like, read_source, runs_dir
+from tuiapp.verbs.sources import add_launcher, read_named, runs_dir
 from tuiapp.view.launch_warnings import unfilled
 
 OF_A_SEARCH = ("trials", "sampler", "prune", "storage")
@@ -39,7 +38,7 @@ def begin_sweep(options: Namespace) -> int:
     add_launcher(options)
     _check_usage(options)
     # Values that are swept need not fit what the preset has: each combination is checked as a whole.
-    base = _read_base(options)
+    base = read_named(options, purpose="swept")
     axes = _read_axes(base, options.search or options.grid, draws=bool(options.search))
     study = Study(
         name=options.name or stem_of(options.source or (subject(base) if options.like else "defaults")),
@@ -55,32 +54,35 @@ def begin_sweep(options: Namespace) -> int:
     )
     values = to_mapping(base)
     # How a script gets values that its arguments do not name.
-    if words := unfilled(base, [axis.key for axis in axes if is_own(values, axis.key)]):
-        tell(words)
+    if text := unfilled(base, [axis.key for axis in axes if is_own(values, axis.key)]):
+        tell(text)
     if options.dry_run:
         return _print_commands(options, study)
     if study.search is not None:
-        place = begin_search(study, runs_dir(options))
-        study = place.read()
+        study_dir = begin_search(study, runs_dir(options))
+        study = study_dir.read()
         assert study.search is not None
         if options.json:
-            print_json({"study": place.name, "directory": str(place.path), "trials": study.search.trials}, indent=None)
+            print_json(
+                {"study": study_dir.name, "directory": str(study_dir.path), "trials": study.search.trials}, indent=None
+            )
             return 0
-        print(place.name)
+        print(study_dir.name)
         by = f"{'highest' if study.rises else 'lowest'} {study.metric}"
         tell(f"search of {study.search.trials} trials, {study.search.parallel} at a time, for the {by}")
         _tell_cost(study, study.search.trials, runs_dir(options), at_a_time=study.search.parallel)
     else:
-        place, runs = begin_grid(study, runs_dir(options), inspect_machine(), held=options.hold)
+        study_dir, runs = begin_grid(study, runs_dir(options), inspect_machine(), held=options.hold)
         if options.json:
             print_json(
-                {"study": place.name, "directory": str(place.path), "runs": [run.run_id for run in runs]}, indent=None
+                {"study": study_dir.name, "directory": str(study_dir.path), "runs": [run.run_id for run in runs]},
+                indent=None,
             )
             return 0
-        print(place.name)
+        print(study_dir.name)
         tell(f"sweep of {plural(len(runs), 'run')}, queued")
         _tell_cost(study, len(runs), runs_dir(options))
-    tell(f"to see how it stands: tuiapp study show {place.name}")
+    tell(f"to see how it stands: tuiapp study show {study_dir.name}")
     return 0
 
 
@@ -95,8 +97,8 @@ def _tell_cost(study: Study, runs: int, directory: Path, at_a_time: int = 0) -> 
         steps = make_plan(placed).total_steps if counts_steps else 0
         at_a_time = at_a_time or fits(placed, machine)
         expected = cost(runs, at_a_time, placed, steps, recent(directory), [axis.key for axis in axes])
-        if words := cost_words(expected, at_most=study.search is not None):
-            tell(words)
+        if text := cost_words(expected, at_most=study.search is not None):
+            tell(text)
 
 
 def _print_commands(options: Namespace, study: Study) -> int:
@@ -141,19 +143,10 @@ def _command(options: Namespace, base: RunConfig, values: Mapping[str, Value]) -
     return shlex.join([*filter(None, words), *(["--", *passed] if passed or options.arguments is not None else [])])
 
 
-def _read_base(options: Namespace) -> RunConfig:
-    if options.like is None:
-        return read_source(options.source, options.settings, (), options.arguments)
-    if options.source is not None:
-        raise UsageError(f"--like uses a run's configuration: omit {options.source!r} or --like.")
-    run = find_run(options.like, runs_dir(options))
-    return read_like(run, options.settings, (), "swept", options.arguments)
-
-
 def _check_usage(options: Namespace) -> None:
     if bool(options.grid) == bool(options.search):
-        words = "name what to go through: --grid KEY=A,B for every combination, or --search KEY=A..B for a search"
-        raise UsageError(f"{words}{', not both' if options.grid else ''}.")
+        text = "name what to go through: --grid KEY=A,B for every combination, or --search KEY=A..B for a search"
+        raise UsageError(f"{text}{', not both' if options.grid else ''}.")
     if options.search and not options.trials:
         raise UsageError("--search needs --trials N: how many runs it may make.")
     if options.search and options.hold:

@@ -135,8 +135,8 @@ def line_of(left: Content, settings: Sequence[str], width: int) -> Content:
     kept = next((count for count in range(len(settings), 0, -1) if len(join_words(settings[:count])) <= room), 0)
     if not kept:
         return left
-    words = join_words(settings[:kept])
-    return Content.assemble(left, " " * (room + 2 - len(words)), (words, MUTED))
+    text = join_words(settings[:kept])
+    return Content.assemble(left, " " * (room + 2 - len(text)), (text, MUTED))
 
 
 def why_empty(name: str, *, live: bool, script: bool = False) -> str:
@@ -426,9 +426,9 @@ class ChartPanel(Vertical, can_focus=True):
         """Says in the frame that the curves stand still, unusual settings, and what is hidden."""
         unusual = setting_words(self.drawn, self._drawn_options, *UNUSUAL)
         notes = PAUSED if self.cursor is not None else unusual
-        words = join_fitting(notes, self.content_size.width - 2) if notes else self.note
-        if self.SAYS_SETTINGS and words != str(self.border_subtitle or ""):
-            self.border_subtitle = Content(words)
+        text = join_fitting(notes, self.content_size.width - 2) if notes else self.note
+        if self.SAYS_SETTINGS and text != str(self.border_subtitle or ""):
+            self.border_subtitle = Content(text)
 
     def watch_note(self) -> None:
         self._show_note()

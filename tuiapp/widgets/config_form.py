@@ -159,8 +159,8 @@ class ConfigForm(VerticalScroll, can_focus=False):
 
     @property
     def _backend_notes(self) -> dict[str, str]:
-        words = {environment.backend: environment.words(self._machine) for environment in self._environments}
-        return {name: f"{note} · {words[name]}" if words[name] else note for name, note in NOTES["backend"].items()}
+        texts = {environment.backend: environment.words(self._machine) for environment in self._environments}
+        return {name: f"{note} · {texts[name]}" if texts[name] else note for name, note in NOTES["backend"].items()}
 
     @property
     def _unavailable(self) -> dict[str, str]:
@@ -257,21 +257,21 @@ class ConfigForm(VerticalScroll, can_focus=False):
     def _show_help_of_focus(self) -> None:
         focused = next((field for field in self._fields.values() if field.has_focus_within), None)
         listed = next((listed for listed in self.query(GpuChecklist) if listed.has_focus), None)
-        words = sanitize(focused.help if focused else listed.details if listed else "")
+        text = sanitize(focused.help if focused else listed.details if listed else "")
         width, height = self.outer_size
         searches = SEARCHES if focused and focused.several and not self._draft.search else ""
-        hinted = join_words([words, focused.hint if focused else "", searches])
+        hinted = join_words([text, focused.hint if focused else "", searches])
         # The hint is not worth a line of its own; the values are said below, too.
-        words = hinted if len(hinted) <= width - BORDER_CELLS else searches or words
+        text = hinted if len(hinted) <= width - BORDER_CELLS else searches or text
         # What the border has no room for is wrapped above it.
-        long = len(words) > width - BORDER_CELLS
+        long = len(text) > width - BORDER_CELLS
         for shown in self.query("#help").results(Static):
             # Hiding it would repaint the whole form.
             shown.set_class(long, "-long")
             if long:
-                shown.update(words)
+                shown.update(text)
         # Setting `border_subtitle` repaints the whole form.
-        self._border_subtitle = Content("" if long else words)
+        self._border_subtitle = Content("" if long else text)
         self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))
 
     def on_option_field_changed(self, event: OptionField.Changed) -> None:

@@ -148,8 +148,8 @@ class DevicePanel(TextPanel, NodeScroll):
             return [line(Span(f"node {node.number} has no samples yet" if state.is_live else "no samples", "muted"))]
         head = []
         if node.status in ("silent", "lost") and node.sample:
-            words = f"node {node.number} is {node.status}: last sampled at {format_clock(node.sample.time)}"
-            head = [line(Span(f"{SYMBOLS['warning']} {words}", "warning")), []]
+            text = f"node {node.number} is {node.status}: last sampled at {format_clock(node.sample.time)}"
+            head = [line(Span(f"{SYMBOLS['warning']} {text}", "warning")), []]
         return [*head, *self._all(state, views, width, room - len(head), node.number)]
 
     def _toggle(self, node: int) -> None:

@@ -85,8 +85,8 @@ def _describe_hang(state: RunState) -> list[Content]:
     if not state.stacks:
         return []
     hang = state.hang
-    words = f"{SYMBOLS['warning']} {sanitize(hang.text, 400)}" if hang else ""
-    lines = [Content.styled(words, "bold $text-warning")]
+    text = f"{SYMBOLS['warning']} {sanitize(hang.text, 400)}" if hang else ""
+    lines = [Content.styled(text, "bold $text-warning")]
     lines.append(Content.styled("Python stacks of the ranks, innermost call first:", MUTED))
     groups = group_stacks(state.stacks, hang.rank if hang else None)
     for group in groups:

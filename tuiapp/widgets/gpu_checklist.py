@@ -111,12 +111,12 @@ class GpuChecklist(OptionList):
 
 def _idle_line(gpus: Sequence[Gpu], chosen: bool) -> Content:
     idle, shared = ([gpu.number for gpu in gpus if use_of(gpu) == use] for use in (Use.IDLE, Use.SHARED))
-    words = "none is now: all, or those with the least memory in use"
+    text = "none is now: all, or those with the least memory in use"
     if shared:
-        words = f"none is now; shared with others: {', '.join(shared)}"
+        text = f"none is now; shared with others: {', '.join(shared)}"
     if idle:
-        words = f"now {', '.join(idle)}"
-    return Content(f"{'[x]' if chosen else '[ ]'} idle ones · {words}")
+        text = f"now {', '.join(idle)}"
+    return Content(f"{'[x]' if chosen else '[ ]'} idle ones · {text}")
 
 
 def describe_gpus(gpus: Sequence[Gpu], chosen: frozenset[str], room: int | None = None) -> list[Content]:

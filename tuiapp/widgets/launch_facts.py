@@ -148,9 +148,9 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
         return Content("detecting devices…")
     if draft.placed is None:
         return Content(MISSING)
-    words = Content(device_words(draft.placed, machine))
+    text = Content(device_words(draft.placed, machine))
     if why := why_cpu(draft.config, draft.placed, machine):
-        words = Content.assemble(words, BETWEEN, (f"! {why}", "bold $text-warning"))
+        text = Content.assemble(text, BETWEEN, (f"! {why}", "bold $text-warning"))
     users: dict[str, list[str]] = {}
     for gpu in busy_gpus(draft.placed, machine):
         for user in user_names(gpu) or ("others",):
@@ -158,32 +158,32 @@ def _devices(draft: Draft, machine: Machine | None) -> Content:
     if users:
         # The list above has the figures.
         used = "; ".join(f"GPU {', '.join(numbers)} used by {user}" for user, numbers in users.items())
-        words = Content.assemble(words, BETWEEN, (f"! {used}", "bold $text-warning"))
+        text = Content.assemble(text, BETWEEN, (f"! {used}", "bold $text-warning"))
     if draft.batch_words:
-        words = Content.assemble(words, f"{BETWEEN}{draft.batch_words}")
+        text = Content.assemble(text, f"{BETWEEN}{draft.batch_words}")
     if draft.mesh:
-        words = Content.assemble(words, f"{BETWEEN}mesh {draft.mesh}")
-    return words
+        text = Content.assemble(text, f"{BETWEEN}mesh {draft.mesh}")
+    return text
 
 
 def _training(draft: Draft) -> Content:
     parameters = MISSING if draft.parameters is None else f"{draft.parameters:,}"
     per_epoch = MISSING if draft.steps_per_epoch is None else f"{draft.steps_per_epoch:,}"
     total = MISSING if draft.total_steps is None else f"{draft.total_steps:,}"
-    rate = f"learning rate {words}" if (words := learning_rate_words(draft.resolved)) else ""
-    words = join_words([f"{per_epoch} steps per epoch", f"{total} in all", rate, f"{parameters} parameters"])
+    rate = f"learning rate {text}" if (text := learning_rate_words(draft.resolved)) else ""
+    text = join_words([f"{per_epoch} steps per epoch", f"{total} in all", rate, f"{parameters} parameters"])
     left_out = f"{ASIDE}{plural(draft.left_out, 'example')} per epoch left out" if draft.left_out else ""
-    return Content.assemble(words, (left_out, MUTED))
+    return Content.assemble(text, (left_out, MUTED))
 
 
 def _script(draft: Draft) -> Content:
     """Returns the command that each process runs."""
     if draft.placed is None:
         return Content(MISSING)
-    words = Content(sanitize(short_command(draft.placed)))
+    text = Content(sanitize(short_command(draft.placed)))
     if why := unfilled(draft.placed):
-        words = Content.assemble(words, BETWEEN, (f"! {why}", "bold $text-warning"))
-    return words
+        text = Content.assemble(text, BETWEEN, (f"! {why}", "bold $text-warning"))
+    return text
 
 
 def _memory(draft: Draft, machine: Machine | None) -> Content:
@@ -192,13 +192,13 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
         return Content(MISSING)
     if warning := memory_warning(placed, machine, estimate):
         return Content.styled(f"! {warning}", "bold $text-warning")
-    words = f"about {format_bytes(estimate.total)} per device"
+    text = f"about {format_bytes(estimate.total)} per device"
     if placed.platform != "cuda" and placed.devices > placed.nodes:
-        words += f", {format_bytes(on_host(placed, estimate))} {'on each node' if placed.nodes > 1 else 'in all'}"
+        text += f", {format_bytes(on_host(placed, estimate))} {'on each node' if placed.nodes > 1 else 'in all'}"
     if free := free_memory(placed, machine):
-        words += f" · {format_bytes(min(held for _, held in free))} free"
+        text += f" · {format_bytes(min(held for _, held in free))} free"
     if pool := jax_pool_bytes(placed, machine):
-        words += f", of which JAX takes {format_bytes(pool)}"
+        text += f", of which JAX takes {format_bytes(pool)}"
     parts = {
         "parameters": estimate.parameters,
         "gradients": estimate.gradients,
@@ -210,4 +210,4 @@ def _memory(draft: Draft, machine: Machine | None) -> Content:
     # The largest first: the rest may not fit.
     largest = sorted(parts.items(), key=lambda part: -part[1])
     made_of = " · ".join(f"{name} {format_bytes(held)}" for name, held in largest)
-    return Content.assemble(words, (f"{ASIDE}{made_of}", MUTED))
+    return Content.assemble(text, (f"{ASIDE}{made_of}", MUTED))

@@ -394,9 +394,9 @@ class LogView(Vertical):
         ]
         if left_out > 0:
             parts.append(f"{left_out:,} earlier ones in ranks/*/")
-        words = Content(" · ".join(part for part in parts if part))
-        if not words.is_same(self._border_subtitle or Content()):
+        text = Content(" · ".join(part for part in parts if part))
+        if not text.is_same(self._border_subtitle or Content()):
             # Setting `border_subtitle` repaints the whole log.
-            self._border_subtitle = words
+            self._border_subtitle = text
             width, height = self.outer_size
             self.refresh(Region(0, height - 1, width, 1).translate(-self.content_offset))

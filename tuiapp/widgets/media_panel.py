@@ -99,9 +99,9 @@ class MediaPanel(TextPanel):
             return []
         steps, named = steps_of(state.media), state.media
         number = len(steps) if self.step is None else bisect(steps, self.step)
-        words = f"step {steps[number - 1]:,}, {number:,} of {len(steps):,}" if number else "before the first"
+        text = f"step {steps[number - 1]:,}, {number:,} of {len(steps):,}" if number else "before the first"
         left_out = sum(kept.left_out for kept in named.values())
         missing = f"  {left_out:,} more were not kept" if left_out else ""
         room = self.outer_size - self.styles.gutter.totals
         self.query_one(Pictures).show(shown_at(named, self.step), width, max(4, room.height - 1))
-        return [Content.assemble((words, "bold"), (f"  ← →{missing}", MUTED))]
+        return [Content.assemble((text, "bold"), (f"  ← →{missing}", MUTED))]

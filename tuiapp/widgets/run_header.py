@@ -148,9 +148,9 @@ class RunHeader(TextView):
             return ""
         value, step = best
         where = f"epoch {state.epoch_of(step)}" if state.ends_epoch(step) else f"step {step:,}"
-        words = f"best {f'{objective.label} ' if detail else ''}{objective.format(value)}"
+        text = f"best {f'{objective.label} ' if detail else ''}{objective.format(value)}"
         now = f" (now {objective.format(series.last)})" if series.last != value else ""
-        return words + (f" at {where}" if detail > 1 else "") + (now if detail > 2 else "")
+        return text + (f" at {where}" if detail > 1 else "") + (now if detail > 2 else "")
 
     def _progress(self, width: int, style: str) -> Content:
         state = self._state
