@@ -1,4 +1,4 @@
-"""The Run screen with an injected feed."""
+"""The Run screen with an injected feed, over a replay, and the screen of its profile."""
 
 from __future__ import annotations
 
@@ -8,22 +8,33 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from textual.widget import Widget
+from textual.widgets import Static
 
 from tests.kit import histories as h
 from tests.kit import interrupted
 from tests.kit.reported import evaluation_event
 from tests.kit.run_app import LARGE, SMALL, RunApp, settled, until
-from tests.kit.shown import is_current
+from tests.kit.shown import is_current, shown_lines
+from tests.screens.test_run_control import said, told
+from tests.unit.state.test_replay import Clock, Source, journal
+from tuiapp.feeds.feed import ReplayFeed
+from tuiapp.screens.profile import ProfileScreen
+from tuiapp.screens.run import RunScreen
 from tuiapp.screens.run_panels import PANELS
-from tuiapp.trainers.contract.events import WORST_EXAMPLES, Replicas
+from tuiapp.trainers.config.datasets import find_dataset
+from tuiapp.trainers.contract import events as ev
+from tuiapp.trainers.contract.events import WORST_EXAMPLES, Predictions, Replicas
 from tuiapp.trainers.contract.media import MediaFolder, encode_png
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.fold import apply
+from tuiapp.trainers.state.run_state import RunState
 from tuiapp.widgets.chart_panel import ChartPanel
 from tuiapp.widgets.failure_panel import FailurePanel
+from tuiapp.widgets.log_view import LogView
 from tuiapp.widgets.media_panel import Pictures
 from tuiapp.widgets.panel_tabs import PanelTabs
-from tuiapp.widgets.run_header import AlertStrip, RunHeader
+from tuiapp.widgets.predictions_panel import MOST_TOKENS, PredictionsPanel
+from tuiapp.widgets.run_header import AlertStrip, ReplayBar, RunHeader
 from tuiapp.widgets.sharding_map import ShardingMap
 from tuiapp.widgets.text_view import TextView
 
@@ -176,3 +187,121 @@ async def test_beneath_the_charts_all_lines_of_the_sharding_are_seen() -> None:
         panel = app.run_screen.query_one(ShardingMap)
         assert "weights: equal" in str(panel.query_one(TextView).render())
         assert panel.query_one(TextView).size.height <= panel.size.height
+
+
+def test_of_a_text_it_shows_what_the_model_writes_and_the_most_frequent_tokens() -> None:
+    counts = [[0, 0] for _ in range(256)]
+    counts[ord("e")], counts[ord(" ")] = [30, 70], [150, 50]
+    for number in range(MOST_TOKENS):
+        counts[number] = [0, 1]
+    found = Predictions(
+        step=29,
+        counts=counts,
+        names=list(find_dataset("shakespeare").class_names),
+        samples=["Now is the winter of our discontent\n\x1b[31mMade\nglorious ", "summer"],
+    )
+    state = RunState(planned={"dataset": "shakespeare", "context": 128}, predictions=found)
+    lines = [line.plain.rstrip() for line in PredictionsPanel().lines(state, 30)]
+    assert lines[:10] == [
+        "57.0 % of 316 tokens right  after step 29",
+        "",
+        "the model writes",
+        "  Now is the winter of our",
+        "  discontent",
+        "  Made",
+        "  glorious",
+        "",
+        "the model writes",
+        "  summer",
+    ]
+    assert lines[11].split() == ["token", "times", "accuracy"]
+    assert [line.split()[:4] for line in lines[12:14]] == [["space", "200", "75.0", "%"], ["e", "100", "30.0", "%"]]
+    assert len(lines) == 12 + MOST_TOKENS
+
+
+def text(app: RunApp) -> str:
+    assert isinstance(app.screen, ProfileScreen)
+    return str(app.screen.query_one("#profile", Static).content)
+
+
+async def test_the_key_has_steps_profiled_and_shows_them(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("P")
+        assert await told(pilot, app.run_dir) == ["profile=10"]
+        await until(pilot, lambda: text(app) == "Profiling 10 steps …")
+        app.feed.events.append(h.steps(0, 131, 133, 8.9))
+        await until(pilot, lambda: text(app) == "Profiling step 3 of 10 …")
+        app.feed.events += h.profiles(step=131)
+        await until(pilot, lambda: "of rank 0, per step" in text(app))
+        assert "steps 131 to 140" in text(app)
+        await pilot.press("r")
+        await until(pilot, lambda: "of rank 1, per step" in text(app))
+        # Opened again it shows what there is, and asks for no more.
+        await pilot.press("escape", "P")
+        await until(pilot, lambda: isinstance(app.screen, ProfileScreen) and "steps 131" in text(app))
+        assert list(app.run_dir.commands.iterdir()) == []
+        await pilot.press("P")
+        assert await told(pilot, app.run_dir) == ["profile=10"]
+
+
+async def test_a_profiler_that_fails_is_told(tmp_path: Path) -> None:
+    app = RunApp(h.running(), path=tmp_path)
+    app.run_dir.commands.mkdir()
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("P")
+        await until(pilot, lambda: text(app) == "Profiling 10 steps …")
+        app.feed.events.append(
+            ev.Alert(kind="profile", rank=1, step=131, text="the profiler did not start", **h.at(20))
+        )
+        await until(pilot, lambda: text(app) == "Rank 1: the profiler did not start. P profiles the next 10 steps.")
+
+
+@pytest.mark.nightly
+async def test_of_an_ended_run_nothing_is_asked(tmp_path: Path) -> None:
+    app = RunApp(h.completed(), path=tmp_path)
+    async with app.run_test(size=LARGE) as pilot:
+        await settled(pilot, app)
+        await pilot.press("P")
+        await until(pilot, lambda: isinstance(app.screen, ProfileScreen) and "of a run that trains" in text(app))
+        await pilot.press("P", "r")
+        await until(pilot, lambda: "No step was profiled." in said(app))
+
+
+def replay_app(path: Path, clock: Clock) -> tuple[RunApp, ReplayFeed]:
+    run = journal(path, h.completed())
+    feed = ReplayFeed(run, clock=clock, source=Source)
+    app = RunApp(path=path)
+    app.run_screen = RunScreen(run, feed)
+    return app, feed
+
+
+async def test_a_replay_is_marked_and_can_be_paused_moved_and_sped_up(tmp_path: Path) -> None:
+    clock = Clock()
+    app, feed = replay_app(tmp_path, clock)
+    async with app.run_test(size=LARGE) as pilot:
+        screen = app.run_screen
+        await until(pilot, lambda: screen.is_mounted and feed.duration > 0)
+        clock.now += 8.1
+        await until(pilot, lambda: screen.state.step == 120)
+        bar = screen.query_one(ReplayBar)
+        await until(pilot, lambda: "8s of 17s" in str(bar.render()))
+        assert "REPLAY ×1" in str(bar.render())
+        assert "RUNNING" in str(screen.query_one(RunHeader).render())
+        assert not screen.is_live
+        await pilot.press("space")
+        assert feed.paused
+        await until(pilot, lambda: "❚❚ REPLAY" in str(bar.render()))
+        await pilot.press("greater_than_sign", "greater_than_sign", "less_than_sign")
+        assert feed.speed == 2.0
+        await pilot.press("full_stop", "full_stop")
+        assert feed.position == pytest.approx(8.1 + 2 * 0.05 * 17.5)
+        await pilot.press(*["comma"] * 30)
+        await until(pilot, lambda: screen.state.step == 0 and "no array" in text_of(screen.query_one("#sharding")))
+        log = screen.query_one(LogView)
+        await until(pilot, lambda: len(shown_lines(log)) == 1)
+        await pilot.press("space", *["full_stop"] * 30)
+        await until(pilot, lambda: screen.state.status == "completed")

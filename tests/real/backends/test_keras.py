@@ -1,10 +1,14 @@
-"""What Keras on JAX saves and exports, on the virtual devices of this process."""
+"""What Keras on JAX saves and exports, and the names of JAX that may go."""
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
 import keras
 import msgspec
 import numpy as np
@@ -18,6 +22,7 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly
+
 
 CONVNET = RunConfig(backend="keras-jax", model="convnet", platform="cpu", devices=2, max_steps=15)
 
@@ -73,3 +78,34 @@ def test_a_language_model_is_exported_as_it_was_evaluated_last() -> None:
     arrays = datasets.load(find_dataset("shakespeare", 16))
     losses = keras.losses.sparse_categorical_crossentropy(arrays.y_test, shelf.model(arrays.x_test), from_logits=True)
     assert_close(np.mean(losses), told.evaluations[-1].loss, in_training(config))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "arguments"),
+    [
+        ("jax._src.distributed", "global_state.client", ()),
+        ("jax._src.xla_bridge", "make_cpu_client", ("collectives",)),
+        ("jaxlib._jax", "make_gloo_tcp_collectives", ("distributed_client", "interface")),
+        ("jax.extend.backend", "register_backend_factory", ("priority", "fail_quietly")),
+        (
+            "jax.distributed",
+            "initialize",
+            ("cluster_detection_method", "coordinator_bind_address", "heartbeat_timeout_seconds"),
+        ),
+    ],
+)
+def test_it_is_there(module: str, name: str, arguments: tuple[str, ...]) -> None:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        assert hasattr(found, part), f"jax {jax.__version__} has no {module}.{name}, which `connect` needs"
+        found = getattr(found, part)
+    # What is compiled tells its arguments in its docstring alone.
+    takes = (
+        (found.__doc__ or "") if "nanobind" in str(type(found)) else str(inspect.signature(found)) if arguments else ""
+    )
+    for argument in arguments:
+        assert f"{argument}:" in takes, f"jax {jax.__version__}: {module}.{name} takes no {argument!r}, but {takes}"
+
+
+def test_the_preemption_service_can_be_disabled() -> None:
+    assert hasattr(jax.config, "jax_enable_preemption_service"), f"jax {jax.__version__} has no such setting"

@@ -16,7 +16,7 @@ from tests.kit.close import assert_close, logits
 from tests.kit.model_tasks import IMAGE_MODELS
 from tests.kit.mxnet_environment import mxnet_python
 from tests.kit.weights import gluon_arrays
-from tests.real.frameworks.test_keras_optimizers import RATES, UPDATED, by_torch, numbers
+from tests.real.frameworks.test_keras import RATES, UPDATED, by_torch, numbers
 from tests.real.frameworks.test_parity import SHAPES, check_statistics, random_torch
 from tuiapp.trainers.config.catalog import OPTIMIZER_SLOTS
 from tuiapp.trainers.config.run_config import RunConfig
