@@ -77,7 +77,7 @@ class State(NamedTuple):
     """The averages of `trainable`, which are evaluated; empty without `ema`."""
 
     loss_scale: LossScale | None
-    """In float16."""
+    """The loss scale in float16."""
 
     def averaged(self) -> State:
         """Returns the state to evaluate: with the average as weights, if there is one."""

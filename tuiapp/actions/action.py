@@ -1,4 +1,4 @@
-"""What an action asks, and what comes of it."""
+"""What all actions share: the question and the outcome, why a run refuses, and which runs are meant."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Question(NamedTuple):
 @dataclass(slots=True)
 class Outcome:
     done: list[RunDir] = field(default_factory=list)
-    """The runs to which it was done."""
+    """The runs to which the action was done."""
     notes: list[tuple[Severity, str]] = field(default_factory=list)
 
     def say(self, text: str, severity: Severity = "information") -> None:

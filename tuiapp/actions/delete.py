@@ -132,8 +132,8 @@ def _take_lock(run: RunDir) -> int | None:
 def _delete(hidden: Path) -> None:
     problems: list[str] = []
 
-    def note(_function: object, path: str, error: object) -> None:
-        cause = error[1] if isinstance(error, tuple) else error
+    def note(_function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+        cause = error[1]
         # Another removal may be deleting the same.
         if not isinstance(cause, FileNotFoundError):
             problems.append(f"{path}: {getattr(cause, 'strerror', None) or cause}")

@@ -30,7 +30,7 @@ class TuiappCallback(keras.callbacks.Callback):
         self._run = Run()
         self._batches_per_call = 1
         self._steps: int | None = None
-        """In an epoch; None if not known."""
+        """Steps of an epoch; None if not known."""
         self._epochs: int | None = None
         self._begins = False
         self._step = 0

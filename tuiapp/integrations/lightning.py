@@ -39,7 +39,7 @@ class TuiappLogger(Logger):
         self.fits = True
         """Whether what is logged is of `fit`, where Lightning counts steps from 0."""
         self.evaluates_after: int | None = None
-        """While batches are evaluated, the step after which: Lightning counts these batches as steps, too."""
+        """The step after which batches are evaluated, while they are: Lightning counts these batches as steps, too."""
 
     @property
     def experiment(self) -> Run:

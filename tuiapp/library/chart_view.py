@@ -101,7 +101,7 @@ class LastForm(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = SCHEMA
     preset: str = ""
-    """"" for the defaults, or a run's configuration."""
+    """The preset's name; "" for the defaults, or a run's configuration."""
     changes: dict[str, str] = {}
 
     @property

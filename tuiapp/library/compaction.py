@@ -1,6 +1,6 @@
-"""Makes an ended run's journal smaller: of a metric of which curves keep no single step, neighbours are joined.
+"""Makes an ended run's journal smaller: neighbouring entries are joined where curves keep no single step.
 
-As `tuiapp.trainers.run.step_batch` joins them: into means, with the least, greatest and last value. Not joined are
+They become means, with the least, greatest and last value, as in `tuiapp.trainers.run.step_batch`. Not joined are
 values of two epochs, finite ones with others, evaluations of built-in trainers, and what comes first of each in an
 attempt. All other lines stay byte for byte, but that the end counts a script's joined rows as a blemish.
 """
@@ -34,7 +34,7 @@ from tuiapp.trainers.contract.metrics import (
 from tuiapp.trainers.state.blemishes import BlemishMeter
 
 ENTRIES = 2048
-"""Entries that are left of a metric of a rank; fewer than twice as many stay as they are."""
+"""Entries that a metric of a rank is left with; fewer than twice as many stay as they are."""
 
 Key = tuple[int, tuple[str, ...]]
 """A rank, and names of metrics that it reports together."""
@@ -121,12 +121,13 @@ class _Joiner:
         return [blemish for blemish in self._meter.blemishes(0, 0.0) if blemish.kind == "joined"]
 
     def add(self, event: Metrics, line: bytes) -> Iterator[bytes]:
+        """Takes in an event and its line; yields the lines of what is not joined with later ones."""
         key = event.rank, tuple(event.values)
         ends_epoch = EPOCH in event.values and self._ends_epoch(event)
         for other in [other for other in self._pending if other[0] == event.rank]:
             # Of a step that is reported twice the last value counts.
             if ends_epoch or (other != key and not event.values.keys().isdisjoint(other[1])):
-                yield from self._give(other)
+                yield from self._flush(other)
         held_out = not self._is_script and not event.is_training
         if held_out or key not in self._windows:
             self._meter.add(event)
@@ -134,21 +135,22 @@ class _Joiner:
             return
         if key not in self._begun:
             # By what comes first an attempt shows where it goes on.
-            yield from self._give(key)
+            yield from self._flush(key)
             self._pending[key] = [(event, line)]
-            yield from self._give(key)
+            yield from self._flush(key)
             self._begun.add(key)
             return
         if (waiting := self._pending.get(key)) and not _follows(waiting[0][0], waiting[-1][0], event):
-            yield from self._give(key)
+            yield from self._flush(key)
         waiting = self._pending.setdefault(key, [])
         waiting.append((event, line))
         if sum(len(metrics) for metrics, _ in waiting) >= self._windows[key]:
-            yield from self._give(key)
+            yield from self._flush(key)
 
     def flush(self) -> Iterator[bytes]:
+        """Yields the lines for all entries that are pending."""
         for key in [*self._pending]:
-            yield from self._give(key)
+            yield from self._flush(key)
 
     def _ends_epoch(self, event: Metrics) -> bool:
         first, last = (_epoch(event.values[EPOCH][index]) for index in (0, -1))
@@ -156,7 +158,8 @@ class _Joiner:
         self._epochs[event.rank] = last
         return first != before
 
-    def _give(self, key: Key) -> Iterator[bytes]:
+    def _flush(self, key: Key) -> Iterator[bytes]:
+        """Yields the line that takes the place of a key's pending entries, if there are any."""
         waiting = self._pending.pop(key, [])
         if len(waiting) == 1 and len(waiting[0][0]) == 1:
             yield waiting[0][1]

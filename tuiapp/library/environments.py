@@ -29,13 +29,13 @@ CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 """PyTorch's own index: what PyPI has for x86 is built for CUDA."""
 
 OLDER_CUDA = "https://download.pytorch.org/whl/cu126"
-"""For drivers and GPUs that today's CUDA no longer knows."""
+"""The index for drivers and GPUs that today's CUDA no longer knows."""
 
 MEASURE_S = 2.0
 POLL_S = 0.1
 LAST_BYTES = 4000
 END_S = 5.0
-"""From SIGTERM to SIGKILL for an installer."""
+"""Seconds from SIGTERM to SIGKILL for an installer."""
 
 # The last ones for Python 3.11 are older than those for Python of today.
 _NUMPY, _JAX, _FLAX = ("2.5.5", "0.12.0.1", "0.12.12") if sys.version_info >= (3, 12) else ("2.4.6", "0.10.2", "0.12.8")
@@ -50,14 +50,14 @@ class Recipe:
 
     requirements: tuple[str, ...]
     megabytes: tuple[int, int]
-    """About what they download, and take on the disk, for x86-64."""
+    """About what the packages download, and take on the disk, for x86-64."""
     cuda: tuple[str, ...] = ()
     """The packages for NVIDIA's GPUs; empty if there are none for those of today."""
     cuda_megabytes: tuple[int, int] = (0, 0)
     index: str = ""
-    """Searched besides the usual one for what runs on CPUs."""
+    """The index that is searched besides the usual one for what runs on CPUs."""
     python: str = ""
-    """The only version of Python that it runs on; "" for that of tuiapp."""
+    """The only version of Python that the packages run on; "" for that of tuiapp."""
 
     def made_of(self, *, cuda: bool, older: bool) -> tuple[tuple[str, ...], str]:
         """Returns what is installed, and the index that is searched besides the usual one."""
@@ -65,9 +65,8 @@ class Recipe:
             return self.requirements, self.index
         if not older:
             return self.cuda, ""
-        return tuple(
-            requirement.replace("[cuda13]", "[cuda12]") for requirement in self.cuda
-        ), OLDER_CUDA if _TORCH in self.cuda else ""
+        requirements = tuple(requirement.replace("[cuda13]", "[cuda12]") for requirement in self.cuda)
+        return requirements, OLDER_CUDA if _TORCH in self.cuda else ""
 
 
 RECIPES = {
@@ -328,9 +327,9 @@ class Environment(NamedTuple):
     backend: str
     interpreter: Interpreter
     installed: Installed | None
-    """None if it was never asked."""
+    """What the interpreter has; None if it was never asked."""
     unavailable: str
-    """Why ranks cannot run in it; "" if they can, or if it was never asked."""
+    """Why ranks cannot run in the interpreter; "" if they can, or if it was never asked."""
 
     @property
     def versions(self) -> dict[str, str]:

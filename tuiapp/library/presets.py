@@ -196,15 +196,11 @@ def _load(path: Path, *, builtin: bool) -> Preset:
             raise ConfigError([Problem("description", f"{shown(description)} must be a string.")], str(path))
     except ConfigError as error:
         return Preset(path.stem, path, builtin, error=error)
-    except OSError as error:
-        why = (
-            "is a symbolic link; replace it with the file itself"
-            if os.path.islink(path)
-            else error.strerror or str(error)
-        )
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        if os.path.islink(path):
+            why = "is a symbolic link; replace it with the file itself"
         return Preset(path.stem, path, builtin, error=ConfigError([Problem("", why)], str(path)))
-    except ValueError as error:
-        return Preset(path.stem, path, builtin, error=ConfigError([Problem("", str(error))], str(path)))
     return Preset(path.stem, path, builtin, " ".join(description.split()), config)
 
 

@@ -16,8 +16,8 @@ from tuiapp.trainers.state.summary import RunInfo
 from tuiapp.trainers.state.text import format_duration
 
 
-def placed(infos: Sequence[RunInfo]) -> list[RunInfo]:
-    """Returns the same runs; those that wait in the queue with their place, and why and how long they wait."""
+def with_places(infos: Sequence[RunInfo]) -> list[RunInfo]:
+    """Returns runs, those that wait in the queue with their place, and why and how long they wait."""
     queue = [info for info in infos if info.waiting is not None]
     if not queue:
         return [*infos]

@@ -202,6 +202,11 @@ def environment_rows(runs: Sequence[Reported]) -> Rows:
     return [(key, tuple(environment.get(key, MISSING) for environment in environments)) for key in keys]
 
 
+def whose(run: Reported, alone: bool) -> str:
+    """Returns what a heading adds where there are several runs: " of a"."""
+    return "" if alone else f" of {run.letter}"
+
+
 def _environment(run: RunDir) -> dict[str, str]:
     try:
         environment = json.loads(read_limited(run.environment, MAX_ENVIRONMENT_BYTES))

@@ -16,6 +16,7 @@ from tuiapp.library.report import (
     group_rows,
     result_rows,
     turned,
+    whose,
 )
 from tuiapp.trainers.state.text import format_clock, sanitize, sanitize_lines
 from tuiapp.view import figure
@@ -134,12 +135,8 @@ def _table(rows: Rows, letters: Sequence[str]) -> str:
     return f'<div class="scroll"><table{kind}>{head}<tbody>{"".join(lines)}</tbody></table></div>'
 
 
-def _of(run: Reported, alone: bool) -> str:
-    return "" if alone else f" of {run.letter}"
-
-
 def _summary(run: Reported, alone: bool) -> str:
-    return _section(f"Summary{_of(run, alone)}", _table([(key, (text,)) for key, text in run.summary], []))
+    return _section(f"Summary{whose(run, alone)}", _table([(key, (text,)) for key, text in run.summary], []))
 
 
 def _media(run: Reported, alone: bool) -> str:
@@ -153,7 +150,7 @@ def _media(run: Reported, alone: bool) -> str:
         caption = f"{sanitize(medium.name)}, step {medium.step:,}{rank}. {sanitize(medium.caption)}"
         parts.append(f'<div>{held}<p class="soft">{escape(caption)}</p></div>')
     content = f'<div class="figures">{"".join(parts)}</div>' if parts else ""
-    return _section(f"Pictures and texts{_of(run, alone)}", content)
+    return _section(f"Pictures and texts{whose(run, alone)}", content)
 
 
 def _failure(run: Reported, alone: bool) -> str:
@@ -161,9 +158,9 @@ def _failure(run: Reported, alone: bool) -> str:
         return ""
     sentence, lines = run.failure
     text = f"<pre>{escape(chr(10).join(lines))}</pre>" if lines else ""
-    return _section(f"Failure{_of(run, alone)}", f'<p class="bad">{escape(sentence)}</p>{text}')
+    return _section(f"Failure{whose(run, alone)}", f'<p class="bad">{escape(sentence)}</p>{text}')
 
 
 def _alerts(run: Reported, alone: bool) -> str:
     lines = [f"<li>{format_clock(alert.time)} {escape(sanitize(alert.text))}</li>" for alert in run.alerts]
-    return _section(f"Alerts{_of(run, alone)}", f"<ul>{''.join(lines)}</ul>" if lines else "")
+    return _section(f"Alerts{whose(run, alone)}", f"<ul>{''.join(lines)}</ul>" if lines else "")

@@ -15,6 +15,7 @@ from tuiapp.library.report import (
     group_rows,
     result_rows,
     turned,
+    whose,
 )
 from tuiapp.trainers.state.known_metrics import metric
 from tuiapp.trainers.state.text import format_clock, sanitize
@@ -34,10 +35,10 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
         parts += ["## Groups, by seed", _table(*groups)]
     for run in runs:
         if run.summary:
-            parts += [f"## Summary{_of(run, alone)}", _table([(key, (text,)) for key, text in run.summary], [])]
+            parts += [f"## Summary{whose(run, alone)}", _table([(key, (text,)) for key, text in run.summary], [])]
         if run.failure is not None:
             sentence, lines = run.failure
-            parts += [f"## Failure{_of(run, alone)}", _text(sentence), "\n".join(f"    {line}" for line in lines)]
+            parts += [f"## Failure{whose(run, alone)}", _text(sentence), "\n".join(f"    {line}" for line in lines)]
     parts += ["## Curves", "\n".join(f"![{_text(metric(name).label)}]({quote(path)})" for name, path in pictures)]
     if alone or differing:
         title = "Configuration" if alone else "Configuration keys that differ"
@@ -50,7 +51,7 @@ def to_markdown(runs: Sequence[Reported], written: str, pictures: Sequence[tuple
     for run in runs:
         if run.alerts:
             lines = [f"- {format_clock(alert.time)} {_text(sanitize(alert.text))}" for alert in run.alerts]
-            parts += [f"## Alerts{_of(run, alone)}", "\n".join(lines)]
+            parts += [f"## Alerts{whose(run, alone)}", "\n".join(lines)]
     return "\n\n".join(part for part in [*parts, f"Written {_text(written)}."] if part) + "\n"
 
 
@@ -59,10 +60,6 @@ def _heading(run: Reported, alone: bool) -> str:
     if not alone:
         names = [f"{run.letter}:", *([run.title] if run.title != run.run_id else []), *names]
     return _text(" ".join([*names, run.status]) + (f" ({' · '.join(run.remarks)})" if run.remarks else ""))
-
-
-def _of(run: Reported, alone: bool) -> str:
-    return "" if alone else f" of {run.letter}"
 
 
 def _table(rows: Rows, letters: Sequence[str]) -> str:

@@ -11,16 +11,16 @@ from typing import NamedTuple, TypeAlias
 
 from tuiapp.library.find import find_runs, unreadable
 from tuiapp.library.liveness import keep_watched
-from tuiapp.library.queue_words import placed
+from tuiapp.library.queue_words import with_places
 from tuiapp.trainers.config.files import bytes_below
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.state.summary import RunInfo, summarise
 
 POLL_S = 1.0
-"""Between two scans, unless a reader says otherwise."""
+"""Seconds between two scans, unless a reader says otherwise."""
 
 MEASURE_S = 30.0
-"""Between two measurements of what a run takes on the disk, as of a live one."""
+"""Seconds between two measurements of what a run takes on the disk, as of a live one."""
 
 LIVE_SHARE = 0.04  # of a core, about, for reading live runs again
 MOST_AGE_S = 5.0  # of what is known of a live run, however many there are
@@ -66,7 +66,7 @@ class RunIndex:
     def infos(self) -> list[RunInfo]:
         """The runs, newest first; during a scan those that it has not reached are as of the scan before."""
         unscanned = {run: entry for run, entry in self._known.items() if run not in self._seen}
-        return placed([entry.info for entry in (self._seen | unscanned).values()])
+        return with_places([entry.info for entry in (self._seen | unscanned).values()])
 
     def read_all(self) -> list[RunInfo]:
         """Scans to the end; returns `infos`."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.experiments.conftest import Queue, script
 from tuiapp.actions import delete
-from tuiapp.library.queue_words import placed
+from tuiapp.library.queue_words import with_places
 from tuiapp.trainers.config.machine import Gpu, Machine
 from tuiapp.trainers.config.options import ConfigError
 from tuiapp.trainers.config.run_config import RunConfig
@@ -138,7 +138,7 @@ def test_a_list_says_its_place_and_why_it_waits(waiting: Queue, machine: Machine
     waits = Outlook(reason="waits for 2 GPUs: 1 free of 4")
     QueueFiles(waiting.runs_dir).outlook.write_bytes(msgspec.json.encode({first.run_id: waits}))
     assert outlook(waiting.runs_dir)[first.run_id].reason == "waits for 2 GPUs: 1 free of 4"
-    infos = placed([summarise(run) for run in (second, first)])
+    infos = with_places([summarise(run) for run in (second, first)])
     assert [(info.place, info.reason) for info in infos] == [(2, "held"), (1, "waits for 2 GPUs: 1 free of 4")]
 
 
@@ -162,7 +162,7 @@ def test_a_place_that_cannot_be_read_is_the_last_and_can_be_ended(
     run.waits.unlink()
     damage(run.waits)
     assert waiting.waiting == [other.run_id, run.run_id]
-    (info,) = placed([summarise(run)])
+    (info,) = with_places([summarise(run)])
     assert (info.status, info.reason) == ("queued", "its waits.json cannot be read; it can only be cancelled")
     with pytest.raises(QueueError, match="can only be cancelled"):
         change(waiting.runs_dir, run, held=False)
@@ -226,7 +226,7 @@ def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, mac
     try:
         with pytest.raises(QueueError, match=r"another program has locked .*lock"):
             enqueue(CONFIG, waiting.runs_dir, machine=machine)
-        (info,) = placed([summarise(run) for run in waiting.runs if run.run_id == waiting.waiting[1]])
+        (info,) = with_places([summarise(run) for run in waiting.runs if run.run_id == waiting.waiting[1]])
         assert "another program has locked" in info.reason
     finally:
         os.close(lock)

@@ -52,7 +52,7 @@ def accumulate(
 
 
 Order: TypeAlias = Array | dict[str, Array] | None
-"""See `devices.TrainingBatch`."""
+"""The third part of `devices.TrainingBatch`: example numbers, or what is drawn for them."""
 
 
 def take(x: Array, y: Array, order: Order, done: int | Array, classes: int) -> Batch:

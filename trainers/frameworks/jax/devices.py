@@ -39,7 +39,7 @@ from tuiapp.trainers.tasks.catalog import Predict
 COMPILED_BYTES = 1 << 30
 """Size of the compilation cache; the least recently read goes first."""
 HEARTBEAT_MARGIN_S = 10
-"""After a node's grace: the run then ends with that node's name, and JAX's abort is left for what nobody else sees."""
+"""Seconds after a node's grace: the run has ended by then with its name, JAX's abort is for what nobody else sees."""
 PRECISIONS = {"float32": "highest", "tf32": "tensorfloat32", "bfloat16": "default", "float16": "default"}
 """Configuration key → JAX's matmul precision. On GPUs JAX's own default for float32 is TF32."""
 

@@ -24,7 +24,7 @@ class Losses:
 
     own: Own
     cross_entropy: Callable[..., Array]
-    """The framework's, of each label; with how much labels are smoothed."""
+    """The framework's cross entropy of each label, of logits, labels, and how much labels are smoothed."""
 
     def each(self, logits: Array, labels: Array, smoothing: float = 0.0) -> Array:
         """Returns each label's loss, float32 in their shape; of mixed labels, float32 [batch, classes], [batch]."""
@@ -83,11 +83,11 @@ GROWS_AFTER = 2000
 
 class LossScale(NamedTuple):
     scale: Array
-    """float32 []"""
+    """The factor of the loss, float32 []."""
     good_steps: Array
-    """Steps since it last changed, int32 []."""
+    """Steps since the scale last changed, int32 []."""
     skipped: Array
-    """Steps that overflowed, of the whole run; int32 []."""
+    """Steps of the whole run that overflowed, int32 []."""
 
 
 def first_loss_scale(config: RunConfig) -> LossScale | None:

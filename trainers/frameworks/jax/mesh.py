@@ -37,7 +37,7 @@ DTYPE_BYTES = {
     "s64": 8,
     "u64": 8,
 }
-"""By XLA's names."""
+"""Bytes of a value, by XLA's name of its type."""
 
 _COLLECTIVE = re.compile(rf"= (?P<made>.*?) (?P<kind>{'|'.join(COLLECTIVES)})(?P<start>-start)?\((?P<operands>[^)]*)\)")
 ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")

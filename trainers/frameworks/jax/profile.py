@@ -1,4 +1,4 @@
-"""jax.profiler for the steps that somebody asked for."""
+"""What JAX tells of a step: its profile by jax.profiler, for steps that somebody asked for, and its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuiapp.trainers.rank.reporter import Span, Traced
 COLLECTIVE = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute", "nccl")
 COPYING = ("copy", "memcpy", "memset")
 ENCLOSING = ("while", "call", "conditional")
-"""Operations whose time is that of others."""
+"""Operations whose time is that of the operations in them."""
 
 
 class JaxProfiler:

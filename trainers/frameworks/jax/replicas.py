@@ -18,7 +18,7 @@ from tuiapp.trainers.rank.replicas import Checksums
 ChecksumsOf: TypeAlias = Callable[[Mapping[str, Any]], Checksums]
 
 AS_INTEGERS = {1: jnp.uint8, 2: jnp.uint16}
-"""By bytes of a value; of more each four bytes are one integer."""
+"""The integer type, by bytes of a value; of larger values each four bytes are one integer."""
 
 
 def replica_checksums(plan: Plan, tree: Mapping[str, Any], shardings: Any) -> ChecksumsOf:

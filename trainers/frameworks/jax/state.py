@@ -39,7 +39,7 @@ from tuiapp.trainers.rank.initial import frozen_names, initial_weights
 from tuiapp.trainers.rank.reporter import Reporter
 
 PARAMS = "params."
-"""Before a parameter's own name, in checkpoints."""
+"""What checkpoints have before a parameter's name."""
 
 
 class TrainState(train_state.TrainState):
@@ -47,7 +47,7 @@ class TrainState(train_state.TrainState):
     average: Any
     """The parameters' averages, which are evaluated; empty without `ema`."""
     loss_scale: LossScale | None
-    """In float16."""
+    """The loss scale in float16."""
     seed: Array
     """Seed of Dropout, with the step's number: uint32 []. Not a constant, which would be compiled for each seed."""
     losses: Losses = struct.field(pytree_node=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -51,9 +52,8 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
     of the uncompiled `model` are undone. Raises RuntimeError if there is no compiler for torch.compile's output.
     """
     report.phase("compiling")
-    buffers = [buffer.clone() for buffer in model.buffers()]
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with unchanged_buffers(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
             for _ in range(CALLS_AHEAD if device.type == "cuda" else 1):
                 model.zero_grad()
                 loss().backward()
@@ -68,6 +68,13 @@ def compile_ahead(report: Reporter, model: nn.Module, device: torch.device, loss
         message = "compile = true needs a C and C++ compiler (gcc and g++, or what CC and CXX name), and none was found"
         raise RuntimeError(f"{message}: install one, or set compile = false.") from error
     model.zero_grad()
+
+
+@contextmanager
+def unchanged_buffers(model: nn.Module) -> Iterator[None]:
+    """Gives BatchNorm's statistics, and other buffers, back the values that they had before the block."""
+    buffers = [buffer.clone() for buffer in model.buffers()]
+    yield
     with torch.no_grad():
         for buffer, before in zip(model.buffers(), buffers, strict=True):
             buffer.copy_(before)
@@ -104,13 +111,10 @@ class Graph:
 
     def _warm_up(self, device: torch.device) -> None:
         """Runs passes of which nothing is left: on a stream of their own, as a capture must not wait for another."""
-        buffers = [buffer.clone() for buffer in self._model.buffers()]
         steps, apart = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-        apart.wait_stream(steps)
-        with torch.random.fork_rng([device]), torch.cuda.stream(apart):
-            for _ in range(WARM_UP):
-                self._gradients(self._x, self._y)
-        steps.wait_stream(apart)
-        with torch.no_grad():
-            for buffer, before in zip(self._model.buffers(), buffers, strict=True):
-                buffer.copy_(before)
+        with unchanged_buffers(self._model):
+            apart.wait_stream(steps)
+            with torch.random.fork_rng([device]), torch.cuda.stream(apart):
+                for _ in range(WARM_UP):
+                    self._gradients(self._x, self._y)
+            steps.wait_stream(apart)

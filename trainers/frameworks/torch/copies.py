@@ -25,9 +25,9 @@ from tuiapp.trainers.sources.datasets import Rows
 @dataclass(frozen=True, slots=True)
 class Buffer:
     memory: Tensor
-    """Pinned, so that the GPU reads it by itself: [n, H, W, C] in the images' type."""
+    """Memory of the host, pinned so that the GPU reads it by itself: [n, H, W, C] in the images' type."""
     copied: torch.cuda.Event
-    """After the last copy from it."""
+    """An event after the last copy from the memory."""
 
 
 @dataclass(frozen=True, slots=True)

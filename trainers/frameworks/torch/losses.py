@@ -120,7 +120,7 @@ class Average:
             name: parameter.detach().to(torch.promote_types(parameter.dtype, torch.float32), copy=True)
             for name, parameter in self._parameters.items()
         }
-        """By the parameters' names."""
+        """The averages, by the parameters' names."""
 
     @torch.no_grad()
     def update(self, step: int) -> None:

@@ -155,7 +155,7 @@ def describe(entry: dict[str, Any]) -> str:
 
 
 AS_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-"""By bytes of a value; of more each four bytes are one integer."""
+"""The integer type, by bytes of a value; of larger values each four bytes are one integer."""
 
 
 def replica_checksums(model: nn.Module, *, with_statistics: bool) -> tuple[Checksums, list[int]]:

@@ -1,4 +1,4 @@
-"""Shared by the PyTorch backends: devices, process group, optimizer, evaluation."""
+"""What the PyTorch backends share: devices, process group, optimizer, data, evaluation, reports of layouts."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def build_model(plan: Plan, device: torch.device) -> nn.Module:
 
 
 Draws: TypeAlias = Mapping[str, Tensor]
-"""See `augmentation.draws`; of the examples of a batch."""
+"""What is drawn for the examples of a batch; see `augmentation.draws`."""
 
 NOTHING_DRAWN: Draws = {}
 
@@ -376,7 +376,7 @@ class Placed(NamedTuple):
     rows: Tensor
     """The examples' numbers, int64 [batch]."""
     taken: Tensor
-    """The same numbers, or [batch, 2] with each example's partner in a mixture."""
+    """The examples' numbers, or [batch, 2] with each example's partner in a mixture."""
     read: Tensor | Filled | None
     """The images of `taken` on the host, if they are read."""
     draws: Draws

@@ -16,13 +16,14 @@ from tuiapp.trainers.config.division import BAND, CLEAR, relative_speeds, shares
 from tuiapp.trainers.config.mesh import MEASURED
 from tuiapp.trainers.config.plan import Plan
 from tuiapp.trainers.contract.events import Alert
+from tuiapp.trainers.frameworks.torch.compile import unchanged_buffers
 from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
 from tuiapp.trainers.rank.checkpoints import Checkpoints
 from tuiapp.trainers.rank.reporter import Reporter
 
 WARM_UP, ROUNDS = 3, 11
 ROUND_S = 0.1
-"""A round has as many passes as this takes, at least one: short ones are spread over a second, too."""
+"""Least seconds of a round: it has as many passes as they take, so that short passes are spread over a second, too."""
 
 
 def with_measured_shares(
@@ -66,29 +67,26 @@ def _seconds(
     """Returns each round's seconds of each rank for an example."""
     config = plan.config
     x, y = training_set.first(max(1, config.global_batch_size // (config.devices * config.accumulate)))
-    kept = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
     def run() -> None:
         loss_of(x, y).backward()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
 
-    for _ in range(WARM_UP):
-        run()
     rounds = []
-    dist.barrier()
-    for _ in range(ROUNDS):
-        # They begin together: as in training, ranks that share a machine compute at the same time.
-        began, passes, took = perf_counter(), 0, 0.0
-        while took < ROUND_S:
+    with unchanged_buffers(model):
+        for _ in range(WARM_UP):
             run()
-            passes, took = passes + 1, perf_counter() - began
-        local = torch.tensor([took / passes / len(x)], dtype=torch.float64, device=device)
-        gathered = [torch.empty_like(local) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, local)
-        rounds.append([float(seconds) for seconds in gathered])
+        dist.barrier()
+        for _ in range(ROUNDS):
+            # They begin together: as in training, ranks that share a machine compute at the same time.
+            began, passes, took = perf_counter(), 0, 0.0
+            while took < ROUND_S:
+                run()
+                passes, took = passes + 1, perf_counter() - began
+            local = torch.tensor([took / passes / len(x)], dtype=torch.float64, device=device)
+            gathered = [torch.empty_like(local) for _ in range(dist.get_world_size())]
+            dist.all_gather(gathered, local)
+            rounds.append([float(seconds) for seconds in gathered])
     model.zero_grad()
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(kept[name])
     return rounds

@@ -23,7 +23,7 @@ class Snapshot(NamedTuple):
 
     model: Arrays
     state: Arrays
-    """All else."""
+    """All but the model: optimizer, random state, loss scale."""
     ready: Callable[[], object]
 
     def complete(self) -> Arrays:

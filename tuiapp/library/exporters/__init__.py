@@ -37,7 +37,7 @@ class Exporter:
     """The import name of the package that writes the format; "" if none is needed."""
     install: str = ""
     mark: str = ""
-    """What is in the name of every file of such a directory, or of a directory above it."""
+    """What is in the name of every file of a directory of metrics, or of a directory above the file."""
     reader: str = ""
     """The command that shows or uploads a directory."""
 
