@@ -210,7 +210,7 @@ GPT_DEVIATION = 0.02
 
 
 def _training_flops(multiplications: list[int]) -> int:
-    """FLOPs of one example, forward and backward, from each layer's multiplications.
+    """Returns the FLOPs of one example, forward and backward, from each layer's multiplications.
 
     A layer's output, the gradient of its weights and that of its input are one product of the same size each, of two
     operations per multiplication; the first layer's input needs no gradient.
@@ -219,7 +219,7 @@ def _training_flops(multiplications: list[int]) -> int:
 
 
 def _kernel(name: str, *shape: int, bias: bool = True) -> Weights:
-    """Weights of a dense layer or a convolution: inputs and outputs come last."""
+    """Returns the weights of a dense layer or a convolution: inputs and outputs come last."""
     return {f"{name}.kernel": shape, **({f"{name}.bias": shape[-1:]} if bias else {})}
 
 

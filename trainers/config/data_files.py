@@ -117,7 +117,7 @@ def data_dir() -> Path | None:
 
 
 def provided(dataset: str, file: DataFile) -> Iterator[tuple[Path, str]]:
-    """Where in `TUIAPP_DATA_DIR` a file may be, and its required sha256."""
+    """Yields where in `TUIAPP_DATA_DIR` a file may be, and its required sha256."""
     if folder := data_dir():
         for directory in (folder / dataset, folder):
             yield directory / file.name, file.sha256

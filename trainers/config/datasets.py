@@ -237,6 +237,11 @@ def check_images(name: str) -> None:
         npz.check_images(absolute(name.removeprefix(NPZ)))
 
 
+def _check_pillow() -> None:
+    if importlib.util.find_spec("PIL") is None:
+        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+
+
 class Parts(NamedTuple):
     train: Path
     test: Path | None
@@ -247,8 +252,7 @@ class Parts(NamedTuple):
 
 def find_parts(path: Path) -> Parts:
     """Lists the classes' folders, but no image; raises DatasetError if they cannot be a data set."""
-    if importlib.util.find_spec("PIL") is None:
-        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    _check_pillow()
     inside = _folders(path)
     train, test = path, None
     if "train" in inside:
@@ -288,8 +292,7 @@ def find_splits(path: Path) -> Splits:
     """Finds the files of each split by their names; raises DatasetError if there are none."""
     if importlib.util.find_spec("pyarrow") is None:
         raise DatasetError("pyarrow, which reads parquet files, is not installed: pip install 'pyarrow>=18'")
-    if importlib.util.find_spec("PIL") is None:
-        raise DatasetError("Pillow, which reads images, is not installed: pip install 'pillow>=11'")
+    _check_pillow()
     try:
         if os.path.isfile(path) and path.suffix in TABLE_SUFFIXES:
             return Splits((path,), ())

@@ -29,7 +29,7 @@ def absolute(text: str) -> Path:
 
 
 def printable(text: str) -> str:
-    r"""Text that UTF-8 can hold: other bytes of a path, and surrogates, as escapes such as `\xff`."""
+    r"""Returns text that UTF-8 can hold: other bytes of a path, and surrogates, as escapes such as `\xff`."""
     try:
         return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     except UnicodeEncodeError:

@@ -184,7 +184,7 @@ def _probe_gpus() -> GpuReport:
 ROOT = Path("/sys/fs/cgroup")
 
 
-def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> list[Path]:
+def memory_groups(listing: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> list[Path]:
     """Returns candidate directories of the control groups that limit this process's memory, each before its parent.
 
     They are a container's, a service's, a batch job's; the limits of all apply. Both versions: memory.max and
@@ -192,7 +192,7 @@ def memory_groups(own: Path = Path("/proc/self/cgroup"), root: Path = ROOT) -> l
     https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
     """
     try:
-        lines = own.read_text().splitlines()
+        lines = listing.read_text().splitlines()
     except OSError:
         return []
     groups = []

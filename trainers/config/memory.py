@@ -132,7 +132,7 @@ def _activations(config: RunConfig, size: Size) -> int:
 
 
 def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, int, str]]:
-    """Each weight of a model of the catalog, its shape, in how many parts it is split, and why not in more."""
+    """Returns each weight of a model of the catalog, its shape, in how many parts it is split, and why not in more."""
     model, parts = MODELS[config.model], mesh_of(config.mesh, config.devices).model
     weights = model.size(data.input_shape, data.classes).weights
     splits = ((name, shape, split_of(name, shape, model.rules, parts)) for name, shape in weights.items())
@@ -140,7 +140,7 @@ def split_weights(config: RunConfig, data: Dataset) -> list[tuple[str, Shape, in
 
 
 def slots(config: RunConfig) -> int:
-    """Arrays of the trained parameters' size that the optimizer keeps."""
+    """Returns how many arrays of the trained parameters' size the optimizer keeps."""
     return 0 if config.optimizer == "sgd" and not config.momentum else OPTIMIZER_SLOTS[config.optimizer]
 
 
@@ -154,7 +154,7 @@ def chosen_gpus(config: RunConfig, machine: Machine) -> list[Gpu]:
 
 
 def free_memory(config: RunConfig, machine: Machine) -> list[tuple[str, int]]:
-    """Free bytes of each GPU, or of the host, for a placed configuration; unknown ones are left out."""
+    """Returns the free bytes of each GPU, or of the host, for a placed configuration; unknown ones are left out."""
     if config.platform != "cuda":
         free = machine.memory_available_bytes
         return [] if free is None else [("this machine", free)]
@@ -170,7 +170,7 @@ def free_bytes(gpu: Gpu) -> int | None:
 
 
 def jax_memory_fraction(config: RunConfig, gpus: Iterable[Gpu]) -> float | None:
-    """The share of each GPU's total memory that JAX shall take, for as little as is free on the fullest of `gpus`.
+    """Returns what share of each GPU's memory JAX shall take, for as little as is free on the fullest of `gpus`.
 
     None if JAX's own share is free, if the user has decided it, or if the backend is not JAX's.
     """
@@ -242,7 +242,7 @@ def check_gpus_have_room(config: RunConfig, machine: Machine) -> list[Problem]:
 
 
 def _held_by(gpu: Gpu) -> str:
-    """Who holds its memory, as far as that is known."""
+    """Says who holds a GPU's memory, as far as that is known."""
     if not gpu.processes:
         return ""
     visible = [process for process in gpu.processes if process.pid is not None]

@@ -110,7 +110,7 @@ class NpzFile:
         return images.reshape(header.shape, order=order)
 
     def _read_header(self, name: str, file: IO[bytes]) -> tuple[Header, Literal["C", "F"]]:
-        """Also returns the order of the numbers; F: the first index changes fastest."""
+        """Reads an array's header, and the order of its numbers; F: the first index changes fastest."""
         # Saves 60 ms until the dashboard's first picture.
         from numpy.lib import format as npy
 

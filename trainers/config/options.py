@@ -314,12 +314,12 @@ def hang_limit_s() -> float:
 
 
 def telemetry_interval_s() -> float:
-    """Seconds between samples, from TUIAPP_TELEMETRY_S; raises ConfigError if that is invalid."""
+    """Returns the seconds between samples, from TUIAPP_TELEMETRY_S; raises ConfigError if that is invalid."""
     return read_seconds(INTERVAL_VARIABLE, INTERVAL_S, LEAST_INTERVAL_S, MOST_INTERVAL_S)
 
 
 def read_seconds(variable: str, default: float, least: float, most: float) -> float:
-    """Seconds from an environment variable; raises ConfigError for a non-number, or one out of range."""
+    """Reads seconds from an environment variable; raises ConfigError for a non-number, or one out of range."""
     text = os.environ.get(variable, "").strip()
     if not text:
         return default

@@ -94,7 +94,7 @@ def _with_devices_said(config: RunConfig) -> RunConfig:
 
 
 def check_data(config: RunConfig) -> list[Problem]:
-    """Problems of the data set, of the model, or of training it on the data: reads the user's files. Or of a script."""
+    """Returns problems of data, model and training, or of a script: reads the user's files."""
     if not BACKENDS[config.backend].builtin:
         return check_script(config)
     problems = _check_model(config)
@@ -107,7 +107,7 @@ def check_data(config: RunConfig) -> list[Problem]:
 
 
 def check_facts(config: RunConfig, data: Dataset) -> list[Problem]:
-    """Problems of training the model on data of known facts."""
+    """Returns problems of training the model on data of known facts."""
     problems = [] if config.dataset in DATASETS else check_batch(config, data)
     if data.task != IMAGES.name:
         return problems

@@ -753,7 +753,7 @@ def with_global_batch(config: RunConfig) -> RunConfig:
 
 
 def _in_words_of(config: RunConfig, problems: Iterable[Problem]) -> list[Problem]:
-    """Problems of a global batch as those of the key that makes it."""
+    """Returns problems of a global batch as those of the key that makes it."""
     if not config.per_device_batch_size:
         return list(problems)
     keys = {"global_batch_size": "per_device_batch_size"}
@@ -764,7 +764,7 @@ def _in_words_of(config: RunConfig, problems: Iterable[Problem]) -> list[Problem
 
 
 def cross_check(config: RunConfig) -> list[Problem]:
-    """Problems of values that are each allowed but do not fit together.
+    """Returns problems of values that are each allowed but do not fit together.
 
     Reads no file: a run whose npz:PATH is gone is read all the same. `placement.check_data` reads them.
     """
@@ -811,7 +811,7 @@ def _cross_check(config: RunConfig) -> list[Problem]:
 
 
 def _check_cuda_graphs(config: RunConfig) -> list[Problem]:
-    """Problems of replaying a step's passes as a CUDA graph, in which nothing may wait for the host or another GPU."""
+    """Returns problems of replaying a step as a CUDA graph, where nothing may wait for the host or another GPU."""
     reasons = {
         "platform": (config.platform == "cpu", "are of NVIDIA's GPUs: leave them out on the CPU"),
         "devices": (config.devices > 1, f"are for one GPU, not for {config.devices}: take one, or leave them out"),
@@ -867,7 +867,7 @@ def _check_training(config: RunConfig) -> list[Problem]:
 
 
 def _check_shares(config: RunConfig) -> list[Problem]:
-    """Problems of how a batch is divided over the ranks, as far as their number is known."""
+    """Returns problems of how a batch is divided over the ranks, as far as their number is known."""
     try:
         if weights(config.shares) and config.devices:
             nodes = devices_per_node(config.devices_per_node) or (config.devices // config.nodes,) * config.nodes
@@ -901,7 +901,7 @@ def _check_mesh(config: RunConfig, mesh: Mesh) -> list[Problem]:
 
 
 def _check_task(config: RunConfig) -> list[Problem]:
-    """Problems of a model, or a backend, that is for other data."""
+    """Returns problems of a model, or a backend, that is for other data."""
     task, model, backend = task_of(config.dataset), MODELS.get(config.model), BACKENDS[config.backend]
     if config.normalize and task is not IMAGES:
         message = f"only images are normalized; {config.dataset} is {task.name}: leave it empty."
@@ -949,7 +949,7 @@ def _unreadable(config: RunConfig, readers: Mapping[str, Callable[[str], object]
 
 
 def _check_nodes(config: RunConfig) -> list[Problem]:
-    """Problems of a run on several machines."""
+    """Returns problems of a run on several machines."""
     if config.launcher == "local":
         return []
     problems = []
@@ -996,7 +996,7 @@ def check_batch(config: RunConfig, data: Dataset) -> list[Problem]:
 
 
 def best_by(config: RunConfig) -> str:
-    """By which figure evaluations are the best: the key `best`, if the task, or a model of one's own, has it."""
+    """Returns by which figure evaluations are the best: the key `best`, if the task, or one's own model, has it."""
     allowed = task_of(config.dataset).best_by
     return config.best if config.best in allowed or config.best.startswith(BEST_OWN) else allowed[0]
 

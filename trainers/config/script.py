@@ -46,7 +46,7 @@ def data_name(config: RunConfig) -> str:
 
 
 def rank_processes(config: RunConfig) -> int:
-    """Rank processes of a placed configuration: one per device, or one on each node that owns its devices."""
+    """Returns the rank processes of a placed configuration: one per device, or one a node that owns its devices."""
     is_one_per_device = BACKENDS[config.backend].process_per_device and config.processes == "per-device"
     return config.devices if is_one_per_device else config.nodes
 
@@ -78,7 +78,7 @@ def place_script(config: RunConfig) -> RunConfig:
 
 
 def check_script(config: RunConfig) -> list[Problem]:
-    """Problems of the files that a script's configuration names."""
+    """Returns problems of the files that a script's configuration names."""
     problems = []
     if config.script and not config.script.startswith(MODULE) and (why := _why_no_script(config.script)):
         problems.append(Problem("script", why))
@@ -127,7 +127,7 @@ def variables(config: RunConfig) -> dict[str, str]:
 
 
 def read_code(config: RunConfig) -> tuple[str, bytes] | None:
-    """Name and text of a placed configuration's script; None if it cannot be read or is too long."""
+    """Returns name and text of a placed configuration's script; None if it cannot be read or is too long."""
     path = Path(config.script)
     if config.script.startswith(MODULE):
         module_path = Path(config.working_directory, *config.script.removeprefix(MODULE).split("."))
@@ -141,7 +141,7 @@ def read_code(config: RunConfig) -> tuple[str, bytes] | None:
 
 
 def imported(code: bytes) -> list[str]:
-    """Top-level names of what a script imports, in its order; none if it is no Python."""
+    """Returns the top-level names of what a script imports, in its order; none if it is no Python."""
     try:
         nodes = [*ast.walk(ast.parse(code))]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -195,7 +195,7 @@ _ANSWER_S = 60.0
 
 
 def check_hidden(config: RunConfig, python: str) -> list[Problem]:
-    """Problems of what lies beside a placed script, which `python` runs, and hides what the script needs."""
+    """Returns problems of what lies beside a placed script, which `python` runs, and hides what the script needs."""
     code, environment = read_code(config), {**os.environ, **variables(config)}
     if code is None or environment.get("PYTHONSAFEPATH"):
         return []
@@ -224,7 +224,7 @@ def _module_in(directory: str, name: str) -> str:
 
 
 def _out_of_reach(python: str, environment: Mapping[str, str]) -> set[str]:
-    """Modules that an interpreter has built in, or has loaded before it runs a script; all, if it cannot be asked."""
+    """Returns what an interpreter has built in, or loads before a script; all modules, if it cannot be asked."""
     command = [python, "-c", "import sys; print(*sys.builtin_module_names, *sys.modules)"]
     try:
         done = subprocess.run(

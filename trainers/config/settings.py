@@ -106,7 +106,7 @@ def current_settings() -> Settings:
 
 
 def check_settings(table: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """Settings from TOML's values, and their problems."""
+    """Returns the settings from TOML's values, and their problems."""
     good: dict[str, object] = {}
     problems: list[Problem] = []
     for key, value in table.items():

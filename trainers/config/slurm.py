@@ -79,7 +79,7 @@ def job_script(config: RunConfig, directory: Path, command: list[str]) -> str:
 
 
 def _options(text: str) -> list[str]:
-    """Options, each with its value: `-p gpu --time=1:00:00` has two."""
+    """Splits options, each with its value: `-p gpu --time=1:00:00` has two."""
     options: list[str] = []
     for word in shlex.split(text):
         name, equals, value = word.partition("=")
@@ -99,7 +99,7 @@ def _lead_s(options: Sequence[str]) -> int:
 
 
 def _limit_s(text: str) -> int | None:
-    """A time limit in seconds, as sbatch(1) reads it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None if it is none."""
+    """Reads a time limit as sbatch(1) does: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; None if it is none."""
     if (match := _LIMIT.fullmatch(text)) is None:
         return None
     fields = [int(field) for field in match["fields"].split(":")]

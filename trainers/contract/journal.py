@@ -188,7 +188,7 @@ def line_start(kind: type[Event]) -> bytes:
 
 
 def lines_back(fd: int, limit_bytes: int, damage_bytes: int = MAX_DAMAGE_BYTES) -> Iterator[bytes]:
-    """The complete lines of a journal from last to first, without a torn tail and lines over `limit_bytes`.
+    """Yields the complete lines of a journal from last to first, without a torn tail and lines over `limit_bytes`.
 
     Ends where `damage_bytes` have no newline.
     """
@@ -222,7 +222,7 @@ def _cut_torn_tail(fd: int) -> int:
 
 
 def _next_newline(fd: int, start: int) -> int:
-    """Just after the next newline, 0 if there is none within `MAX_DAMAGE_BYTES` beside holes."""
+    """Returns the place after the next newline, 0 if there is none within `MAX_DAMAGE_BYTES` beside holes."""
     left = MAX_DAMAGE_BYTES
     while left > 0 and (start := _after_hole(fd, start)) and (data := os.pread(fd, READ_BYTES, start)):
         if end := data.find(b"\n") + 1:
@@ -241,7 +241,7 @@ def _after_hole(fd: int, start: int) -> int:
 
 
 def _after_last_newline(fd: int) -> int:
-    """Just after the last newline, 0 if there is none; what follows may have any length."""
+    """Returns the place after the last newline, 0 if there is none; what follows may have any length."""
     end = os.fstat(fd).st_size
     while end:
         start = max(0, end - READ_BYTES)

@@ -57,11 +57,11 @@ class LineReader:
         self._rest = bytearray()
 
     def read(self) -> list[Any]:
-        """Messages complete now, after at most one read of `READ_BYTES`."""
+        """Returns the messages complete now, after at most one read of `READ_BYTES`."""
         return self._split(self._receive())
 
     def read_all(self) -> list[Any]:
-        """Messages complete now, of a non-blocking descriptor whose writer has died.
+        """Returns the messages complete now, of a non-blocking descriptor whose writer has died.
 
         A child of the writer may hold the descriptor open, so this does not wait for its end.
         """

@@ -132,7 +132,7 @@ def read_checkpoint(path: Path) -> CheckpointDir:
 
 
 def list_checkpoints(directory: Path) -> tuple[list[CheckpointDir], list[str]]:
-    """Committed checkpoints, newest first; and what is wrong with unusable ones. The directory may be missing."""
+    """Returns committed checkpoints, newest first, and what is wrong with others. The directory may be missing."""
     try:
         paths = [path for path in directory.iterdir() if NAME.fullmatch(path.name)]
     except OSError:
@@ -187,7 +187,7 @@ def is_weight_file(path: Path) -> bool:
 
 
 def read_index(path: Path) -> dict[str, str]:
-    """Array → name of the file beside the index that has it; raises OSError, and ValueError if it is no index."""
+    """Reads array → name of the file beside the index that has it; raises OSError, and ValueError if it is no index."""
     _check_not_stand_in(path)
     try:
         files = msgspec.json.decode(path.read_bytes(), type=_Index).weight_map

@@ -151,7 +151,7 @@ def accuracy_percent(accuracy: float) -> float:
 
 
 def total(values: Sequence[float | None], counts: Collection[float] | None = None) -> float:
-    """Sum of an event's values, each times its steps; those that are not finite are skipped."""
+    """Returns the sum of an event's values, each times its steps; those that are not finite are skipped."""
     try:  # four a rank's report: `suppress` takes as long as the sum
         if isfinite(simple := sum(map(mul, counts, values) if counts else values)):
             return simple
@@ -162,7 +162,7 @@ def total(values: Sequence[float | None], counts: Collection[float] | None = Non
 
 
 def mean(values: Collection[float | None], weights: Collection[float] = ()) -> float | None:
-    """Mean of what the ranks report, by their examples; None without any, or if one of them is NaN."""
+    """Returns the mean of what the ranks report, by their examples; None without any, or if one of them is NaN."""
     finite = [value for value in values if value is not None]
     if not finite or len(finite) < len(values):
         return None

@@ -46,7 +46,7 @@ class Orphan(NamedTuple):
 
 
 def tagged_processes(token: str) -> list[int]:
-    """Pids of the live processes that carry a run's token, except this one."""
+    """Returns the pids of the live processes that carry a run's token, except this one."""
     return [pid for pid in _others() if _environ(pid).get(TOKEN) == token]
 
 

@@ -19,7 +19,7 @@ def is_alive(known_as: str) -> bool:
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if it is gone, or a zombie."""
+    """Returns when a process began, in clock ticks since boot; 0 if it is gone, or a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] not in (b"Z", b"X") else 0
 
@@ -49,7 +49,7 @@ def kill_group(known_as: str) -> None:
 
 
 def machine() -> str:
-    """This machine's boot, and the namespace in which this process sees pids; "" if unknown."""
+    """Returns this machine's boot, and the namespace in which this process sees pids; "" if unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read(64).strip()} {pid_namespace('self')}"

@@ -113,7 +113,7 @@ class RunDir:
         return False
 
     def liveness(self) -> Liveness:
-        """Who has the run."""
+        """Returns who has the run."""
         # Asked of each of a thousand runs: as text, paths cost least.
         path = os.fspath(self.path)
         held = is_held(lock := f"{path}/{RunDir.lock.name}")
@@ -183,7 +183,7 @@ def find_run_dirs(runs_dir: Path) -> list[RunDir]:
 
 
 def new_run_id(backend: str, subject: str) -> str:
-    """`<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
+    """Returns `<UTC time>-<backend>-<subject>-<4 hex digits>`; of a file name what may stand in it."""
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
     return f"{now}-{backend}-{slug(subject)}-{os.urandom(2).hex()}"
 

@@ -153,7 +153,7 @@ def split_examples(count: int) -> tuple[int, int]:
 
 
 def split_rows(images: npt.NDArray[Any], labels: Labels, facts: Dataset) -> StoredArrays:
-    """Training and test part of images that lie in one file: by the seed, or those of training first."""
+    """Returns the training and test part of images that lie in one file: by the seed, or those of training first."""
     stored = StoredImages(images)
     if facts.split_seed is None:
         rows = np.arange(len(labels))

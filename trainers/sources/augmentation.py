@@ -27,7 +27,7 @@ Order: TypeAlias = npt.NDArray[Any]
 
 
 def with_draws(plan: Plan, epoch: int, first: int, order: Rows) -> Order:
-    """An epoch's examples from step `first` of the run on, [steps, global_batch_size], with what is drawn for each.
+    """Returns an epoch's examples from step `first` of the run on, [steps, global_batch_size], with their draws.
 
     Without augmentation the examples' numbers alone. Partners are of the same global batch, and each example of it is
     one's partner (Zhang et al. 2018, arXiv 1710.09412).

@@ -47,7 +47,6 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 """Numbers of examples in the training set, int64 [N]."""
 
 DIGITS_FILE = Path(__file__).with_name("digits.npz")
-
 SHAKESPEARE_FILE = Path(__file__).with_name("shakespeare.txt")
 
 CIFAR_BATCHES = 5
@@ -112,7 +111,7 @@ def part(images: Images | StoredImages, rows: slice) -> Images | StoredImages:
 def epoch_order(
     examples: int, global_batch_size: int, seed: int, epoch: int, *, shuffle: bool = True
 ) -> npt.NDArray[np.int64]:
-    """Example numbers of an epoch, counted from 1, int64 [steps, global_batch_size]; the remainder is not used.
+    """Returns an epoch's example numbers, int64 [steps, global_batch_size]; epochs count from 1, no remainder is used.
 
     Without `shuffle` they ascend, and the remainder is the same in every epoch.
     With per-device batch b, the device at position d along the batch axis takes columns d·b to (d+1)·b.
@@ -157,7 +156,7 @@ def numbered_batches(
 
 
 def _filled_up(array: npt.NDArray[Any], missing: int) -> npt.NDArray[Any]:
-    """With so many rows of zeros at the end."""
+    """Returns an array with so many rows of zeros at its end."""
     return np.pad(array, ((0, missing), *[(0, 0)] * (array.ndim - 1)))
 
 
@@ -174,7 +173,7 @@ def _load_digits() -> Arrays:
 
 
 def _enlarge_digits(small: npt.NDArray[np.uint8]) -> Images:
-    """From [N, 8, 8] with values 0–16 to [N, 28, 28, 1] with 0–255: each pixel 3×3, and a border of 2."""
+    """Enlarges images from [N, 8, 8] of 0–16 to [N, 28, 28, 1] with 0–255: each pixel 3×3, and a border of 2."""
     bright = np.round(small.astype(np.float32) * (255 / 16)).astype(np.uint8)
     large = bright.repeat(3, axis=1).repeat(3, axis=2)
     return np.pad(large, ((0, 0), (2, 2), (2, 2)))[..., np.newaxis]
@@ -226,7 +225,7 @@ def load_cifar10() -> Arrays:
 
 
 def _read_cifar(path: Path, wanted: dict[str, int]) -> dict[str, tuple[Images, Labels]]:
-    """Images and labels of the archive's members `wanted`, by name and number of examples.
+    """Reads images and labels of the archive's members `wanted`, by name and number of examples.
 
     An example is its label, a byte, and its 32×32 reds, greens and blues, in this order.
     """
@@ -272,7 +271,7 @@ def measure(images: Images | StoredImages) -> Normalization:
 
 
 def _of_bytes(images: Images | StoredImages, blocks: list[npt.NDArray[np.int64]]) -> tuple[list[float], list[float]]:
-    """Exact: in integers."""
+    """Measures uint8 images exactly, in integers."""
     channels = images.shape[3]
     counts = np.zeros((channels, 256), np.int64)
     for rows in blocks:
@@ -290,7 +289,7 @@ def _of_bytes(images: Images | StoredImages, blocks: list[npt.NDArray[np.int64]]
 
 
 def _of_floats(images: Images | StoredImages, blocks: list[npt.NDArray[np.int64]]) -> tuple[list[float], list[float]]:
-    """In two passes, of float64."""
+    """Measures float images in two passes, in float64."""
     channels, axes = images.shape[3], (0, 1, 2)
     count = sum(map(len, blocks)) * images.shape[1] * images.shape[2]
     total, squares = np.zeros(channels), np.zeros(channels)

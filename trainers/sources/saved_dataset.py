@@ -114,7 +114,7 @@ def _schema(file: Path) -> pa.Schema:
 
 
 def _batches(file: Path, column: str) -> Iterator[Any]:
-    """One column of a file, some rows at a time."""
+    """Yields one column of a file, some rows at a time."""
     if file.suffix == ".parquet":
         with pq.ParquetFile(file) as parquet:
             yield from parquet.iter_batches(ROWS_AT_ONCE, columns=[column])
