@@ -26,7 +26,7 @@ from tempfile import TemporaryFile
 
 import msgspec
 
-from tuiapp.trainers.config.files import open_regular, opened
+from tuiapp.trainers.config.files import open_regular
 from tuiapp.trainers.contract.process_identity import identity, machine
 
 LOCK_S = 2.0
@@ -188,7 +188,12 @@ def signal_trouble(fd: int, number: int | None, *, over: bool = False) -> None:
 
 def read_note(lock: Path | str) -> LockNote:
     """Reads the note in a lock file; an empty one if it is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError, RecursionError), opened(lock) as fd:
+    # Without `opened`, which costs 4 µs: a list of runs reads one of each.
+    try:
+        fd = open_regular(lock)
+    except OSError:
+        return LockNote()
+    try:
         note = msgspec.json.decode(os.pread(fd, NOTE_BYTES, 0), type=LockNote)
         if not note.trouble and (locked := _locked_byte(fd)):
             over = locked > OVER_AT
@@ -196,8 +201,11 @@ def read_note(lock: Path | str) -> LockNote:
             why = os.strerror(locked - (OVER_AT if over else TRAINING_AT))
             trouble = f"the journal cannot be written: {why}. {then}"
             note = msgspec.structs.replace(note, trouble=trouble, over=over)
-        return note
-    return LockNote()
+    except (OSError, ValueError, RecursionError):
+        return LockNote()
+    finally:
+        os.close(fd)
+    return note
 
 
 def _set_lock(fd: int, kind: int, start: int, length: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from tuiapp.trainers.config.files import opened, replace_unsynced, reread
+from tuiapp.trainers.config.files import open_regular, replace_unsynced, reread
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import (
     JOURNAL_SCHEMA,
@@ -162,8 +162,12 @@ def _shortened(status: Status) -> bytes:
 
 def _read(path: Path, decoder: msgspec.json.Decoder[T], limit: int) -> T | None:
     def read() -> bytes:
-        with opened(path) as fd:
+        # Without `opened`, which costs 4 µs: a list of runs reads one of each.
+        fd = open_regular(path)
+        try:
             return os.pread(fd, limit + 1, 0)
+        finally:
+            os.close(fd)
 
     try:
         return decoder.decode(data) if len(data := reread(read)) <= limit else None
