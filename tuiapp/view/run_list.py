@@ -195,9 +195,17 @@ def _figure(
     rises: bool | None = None,
 ) -> Column[RunInfo]:
     figure: Figure[RunInfo] = Figure(lambda info: _finite(value(info)), words, is_relative, rises=rises)
-    key = lambda info: sort_key(figure.value(info))  # noqa: E731
-    cell = lambda info: words(value(info))  # noqa: E731
-    return Column(title, width, cell, rank, most=most, name=name, key=key, falls=falls, figure=figure)
+    return Column(
+        title,
+        width,
+        lambda info: words(value(info)),
+        rank,
+        most=most,
+        name=name,
+        key=lambda info: sort_key(figure.value(info)),
+        falls=falls,
+        figure=figure,
+    )
 
 
 def _so_far(info: RunInfo, value: float) -> float | None:
@@ -241,9 +249,17 @@ def _while_live(
     **fields: Any,
 ) -> Column[RunInfo]:
     """Returns the column of what only live runs have."""
-    comes = lambda infos: any(key(info) is not None for info in infos)  # noqa: E731
-    cell = lambda info: together([info])  # noqa: E731
-    return Column(title, width, cell, 1, name=name, key=key, together=together, comes=comes, **fields)
+    return Column(
+        title,
+        width,
+        lambda info: together([info]),
+        1,
+        name=name,
+        key=key,
+        together=together,
+        comes=lambda infos: any(key(info) is not None for info in infos),
+        **fields,
+    )
 
 
 def _named(info: RunInfo) -> str:
@@ -420,8 +436,11 @@ def _with_name(objective: Objective) -> Column[RunInfo]:
     def words(value: float | None) -> str:
         return MISSING if value is None else f"{name} {figure.words(value)}"
 
-    cell = lambda info: words(figure.value(info))  # noqa: E731
-    return replace(column, cell=cell, figure=replace(figure, words=words, deviation=lambda size: f"{size:.2g}"))
+    return replace(
+        column,
+        cell=lambda info: words(figure.value(info)),
+        figure=replace(figure, words=words, deviation="{:.2g}".format),
+    )
 
 
 def both_kinds(names: Iterable[str], infos: Sequence[RunInfo]) -> list[str]:
