@@ -1,22 +1,38 @@
-"""`?` and the palette: what the keys do where one is, and nothing that does not work there."""
+"""What the keys are said to do: help, palette, footer, jump letters."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.binding import Binding
 from textual.events import Key
+from textual.geometry import Offset
 from textual.keys import _character_to_key as character_to_key
+from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets._footer import FooterKey
 
 from tests.kit import histories as h
+from tests.kit import interrupted
+from tests.kit.configure_app import Start, field, screen
 from tests.kit.run_app import until
 from tests.kit.stage import Stage, folded, run_screen
+from tuiapp import widgets
+from tuiapp.screens.compare import CompareScreen
+from tuiapp.screens.jump import LETTERS, JumpScreen, labelled
 from tuiapp.screens.keys import WORDS_CELLS, KeysHelp, Palette
 from tuiapp.screens.preferences import nodes
 from tuiapp.screens.runs import RunsScreen
+from tuiapp.trainers.contract.rundir import RunDir
+from tuiapp.trainers.state.summary import summarise
+from tuiapp.widgets.preset_list import PresetList
 
 SIZES = [(40, 12), (80, 24), (120, 40)]
 
@@ -78,6 +94,8 @@ def test_the_words_of_each_key_fit_their_column() -> None:
 
 
 ALIKE = {"End": "Stop", "Name,": "Name"}
+
+
 """Words of one meaning."""
 
 
@@ -91,3 +109,97 @@ def test_a_letter_means_one_thing_on_all_screens() -> None:
             meanings[one.key].add(ALIKE.get(word, word))
     assert {"x": {"Mark"}, "t": {"Axis"}, "n": {"Find"}}.items() <= meanings.items()
     assert {key: words for key, words in meanings.items() if len(words) > 1} == {}
+
+
+NAMES = [module.name for module in pkgutil.iter_modules(widgets.__path__)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_widget_with_keys_has_a_name(name: str) -> None:
+    module = importlib.import_module(f"tuiapp.widgets.{name}")
+    for kind in vars(module).values():
+        ours = isinstance(kind, type) and issubclass(kind, Widget) and kind.__module__ == module.__name__
+        if ours and kind.__dict__.get("BINDINGS"):
+            assert getattr(kind, "BINDING_GROUP_TITLE", None), kind
+
+
+SCREENS: dict[str, Callable[[], Screen[Any] | None]] = {
+    "configure": lambda: None,
+    "running": lambda: run_screen(h.running()),
+    "completed": lambda: run_screen(h.completed()),
+    "stopped": lambda: run_screen(interrupted.stopped()),
+    "runs": lambda: RunsScreen(Path("/home/ada/runs")),
+    "compare": lambda: CompareScreen([summarise(RunDir(Path(f"/home/ada/runs/{name}"))) for name in "ab"]),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SCREENS)
+async def test_its_keys_fit_80_columns(name: str) -> None:
+    app = Stage(SCREENS[name]())
+    async with app.run_test(size=(80, 24)) as pilot:
+
+        def shown() -> list[FooterKey]:
+            return [key for key in app.screen.query(FooterKey) if key.display]
+
+        await until(pilot, lambda: any(key.key_display == "^p" for key in shown()))
+        await pilot.pause(0.3)
+        assert max(key.region.right for key in shown()) <= 80
+        few = len(shown())
+        await pilot.resize_terminal(160, 24)
+        await until(pilot, lambda: len(shown()) == len(app.screen.query(FooterKey)))
+        assert max(key.region.right for key in shown()) <= 160
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: len(shown()) == few)
+
+
+async def test_while_a_text_is_typed_no_key_is_offered_that_types() -> None:
+    app = Stage(run_screen(h.running()))
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        def offered() -> set[str]:
+            return {key.key_display for key in app.screen.query(FooterKey) if key.display}
+
+        await until(pilot, lambda: "/" in offered())
+        await pilot.press("slash")
+        await until(pilot, lambda: "s" not in offered())
+        assert offered() == {"^y", "^p"}
+        await pilot.press("escape")
+        await until(pilot, lambda: "/" in offered())
+
+
+@pytest.mark.parametrize("count", [0, 1, 26, 27, 51, 52, 300, 676, 900])
+def test_no_label_begins_another(count: int) -> None:
+    labels, found = labelled([(Offset(0, n), print) for n in range(count)])
+    assert len(labels) == len(set(labels)) == len(found) == min(count, 26 * 26)
+    assert not any(other.startswith(label) for label in labels for other in labels if other != label)
+    assert count > 60 or labels[:20] == [*LETTERS[: min(20, count)]], "what is at hand comes first"
+
+
+def label_at(shown: JumpScreen, place: Offset) -> str:
+    return next(str(one.content) for one in shown.query(Static) if one.region.offset == place)
+
+
+async def test_from_the_presets_to_a_field_and_back(start: Start) -> None:
+    async with start(preset="quickstart") as pilot:
+        app = pilot.app
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        assert isinstance(app.screen, JumpScreen)
+        seed = field(pilot, "seed")
+        control = next(one for one in seed.query("*") if one.focusable)
+        await pilot.press(*label_at(app.screen, control.region.offset))
+        await until(pilot, lambda: seed.has_focus_within)
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        presets = screen(pilot).query_one(PresetList)
+        assert isinstance(app.screen, JumpScreen)
+        await pilot.press(*label_at(app.screen, presets.content_region.offset + Offset(0, 1)))
+        await until(pilot, lambda: presets.has_focus and presets.cursor is not None)
+        assert presets.cursor
+        assert presets.cursor.name == "my-script"
+        # What is no label takes them away, and does nothing else.
+        await pilot.press("ctrl+t")
+        await until(pilot, lambda: isinstance(app.screen, JumpScreen))
+        await pilot.press("1")
+        await until(pilot, lambda: app.screen is screen(pilot))

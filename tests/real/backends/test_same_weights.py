@@ -1,33 +1,41 @@
-"""From the same initial weights all backends make the same curve: torch's, carried over through a checkpoint."""
+"""From the same initial weights all backends make the same curve."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
+import jax
 import msgspec
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.kit.close import assert_close, in_training
 from tests.kit.harness import launched
-from tests.kit.recorder import ONE_PROCESS, Shelf, check_predictions, train
+from tests.kit.recorder import ONE_PROCESS, Recorder, Shelf, check_predictions, train
 from tests.kit.reported import Evaluation, values
 from tests.kit.variants import mostly_by_hand
 from tests.kit.weights import from_torch, gluon_arrays, into_keras, keras_arrays
+from tuiapp.trainers.backends.jax_sharding import make_step
 from tuiapp.trainers.config.datasets import find_dataset
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.contract.events import Predictions
 from tuiapp.trainers.contract.metrics import GRADIENT_NORM
 from tuiapp.trainers.frameworks.jax.devices import named_leaves
+from tuiapp.trainers.frameworks.jax.mesh import DeviceMesh
 from tuiapp.trainers.frameworks.jax.state import create
 from tuiapp.trainers.frameworks.keras import state as keras_state
 from tuiapp.trainers.frameworks.torch import models as torch_models
+from tuiapp.trainers.frameworks.torch.ranks import build_optimizer
 from tuiapp.trainers.rank.checkpoints import Saved
+from tuiapp.trainers.rank.schedules import learning_rate
 from tuiapp.trainers.sources import datasets
 
 pytestmark = pytest.mark.nightly
+
 
 STEPS = 30
 CONFIG = RunConfig(
@@ -35,8 +43,14 @@ CONFIG = RunConfig(
     schedule="cosine", warmup_steps=5, epochs=2, max_steps=STEPS, checkpoint_every=0,
 )  # fmt: skip
 CASES = [("mlp", 2, (28, 28, 1)), ("net", 1, (5, 5, 64))]
+
+
 """Model, devices, and what its first dense layer sees. jax-sharding's BatchNorm sees the whole global batch."""
+
+
 RATES = {"mlp": 0.1, "net": 0.01}
+
+
 """Where two pixels of a pool are nearly alike, rounding decides which gets the gradient: little of it at a low rate."""
 
 
@@ -107,3 +121,43 @@ def test_thirty_steps_of_sgd(backend: str, by_torch: ByTorch) -> None:
     else:
         assert by_torch.evaluation.loss is not None
         assert abs(told.evaluations[-1].loss - by_torch.evaluation.loss) < 0.1 * by_torch.evaluation.loss
+
+
+FEW_STEPS = 20
+
+
+@pytest.mark.parametrize(
+    ("model", "flattened"), [("mlp", (28, 28, 1)), pytest.param("net", (5, 5, 64), marks=pytest.mark.by_hand)]
+)
+@pytest.mark.parametrize("optimizer", mostly_by_hand(["sgd", "adam"], "adam"))
+def test_twenty_steps(model: str, flattened: tuple[int, int, int], optimizer: str) -> None:
+    config = RunConfig(model=model, optimizer=optimizer, learning_rate=0.002, weight_decay=1e-3, schedule="linear")
+    torch.manual_seed(0)
+    module = torch_models.build(model, (28, 28, 1), 10)
+    state = create(make_plan(config))
+    like = {"params": state.params, **({"batch_stats": state.batch_stats} if state.batch_stats else {})}
+    start = from_torch(module, like, flattened)
+    state = state.replace(params=start["params"], batch_stats=start.get("batch_stats", {}))
+    torch_optimizer = build_optimizer(config, module)
+    one = msgspec.structs.replace(config, devices=1)
+    mesh = DeviceMesh(make_plan(one), Recorder())  # type: ignore[arg-type]
+    step_fn = jax.jit(partial(make_step, config=one, mesh=mesh))
+    arrays = datasets.load(find_dataset("digits"))
+    plan = make_plan(config)
+    curves: tuple[list[float], list[float]] = [], []
+    for step, rows in enumerate(datasets.epoch_order(len(arrays.x_train), 48, 0, 1)[:FEW_STEPS], start=1):
+        x, y, rate = (
+            arrays.x_train[rows].astype(np.float32) / 255,
+            arrays.y_train[rows],
+            learning_rate(plan, step),
+        )
+        state, losses, _ = step_fn(state, x, y, rate)
+        curves[0].append(float(losses[0]))
+        loss = F.cross_entropy(module(torch.from_numpy(x.transpose(0, 3, 1, 2).copy())), torch.from_numpy(y))
+        torch_optimizer.param_groups[0]["lr"] = float(rate)
+        torch_optimizer.zero_grad()
+        loss.backward()
+        torch_optimizer.step()
+        curves[1].append(loss.item())
+    assert_close(*curves, in_training(config, steps=FEW_STEPS))
+    assert curves[0][-1] < curves[0][0]

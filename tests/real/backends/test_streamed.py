@@ -14,7 +14,7 @@ from tests.kit import recorder
 from tests.kit.recorder import Shelf, train_plan
 from tests.kit.user_files import write_data
 from tests.kit.variants import mostly_by_hand
-from tests.real.backends.test_accumulate import CONFIG
+from tests.real.backends.test_learning_rate import CONFIG
 from tuiapp.trainers.config.memory import estimate_memory
 from tuiapp.trainers.config.plan import make_plan
 from tuiapp.trainers.config.run_config import RunConfig
