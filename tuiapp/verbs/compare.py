@@ -12,7 +12,8 @@ from tuiapp.trainers.config.options import suggest
 from tuiapp.trainers.state.objective import Objective
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.verbs.output import UsageError, aligned, group_facts, list_facts, print_json, tell
+from tuiapp.verbs.facts import group_facts, list_facts
+from tuiapp.verbs.output import UsageError, aligned, print_json, tell
 from tuiapp.verbs.sources import runs_dir, runs_of
 from tuiapp.view.comparison import Line, differing, objective_line, results
 from tuiapp.view.groups import Row, RunGroup, fold, has_best

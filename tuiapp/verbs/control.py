@@ -22,7 +22,8 @@ from tuiapp.trainers.state.messages import describe_alone, describe_checkpoint
 from tuiapp.trainers.state.status import known
 from tuiapp.trainers.state.summary import run_facts, summarise
 from tuiapp.trainers.state.text import join_words, plural, sanitize
-from tuiapp.verbs.output import UsageError, print_json, read_through, tell
+from tuiapp.verbs.facts import read_through
+from tuiapp.verbs.output import UsageError, print_json, tell
 from tuiapp.verbs.sources import run_of, runs_of
 from tuiapp.view import profile as view
 

@@ -21,7 +21,8 @@ from tuiapp.trainers.state.resume_point import check_weights
 from tuiapp.trainers.state.summary import RunInfo, summarise
 from tuiapp.trainers.state.text import MISSING, plural, sanitize
 from tuiapp.verbs.control import tell_problems
-from tuiapp.verbs.output import UsageError, list_facts, print_json, tell, width_of_stdout
+from tuiapp.verbs.facts import list_facts
+from tuiapp.verbs.output import UsageError, print_json, tell, width_of_stdout
 from tuiapp.verbs.sources import add_launcher, read_source, runs_dir, runs_of
 from tuiapp.view.run_list import devices, model, title
 from tuiapp.view.table import Column, plain_table

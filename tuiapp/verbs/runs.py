@@ -50,19 +50,16 @@ from tuiapp.trainers.state.text import (
     sanitize,
     sanitize_lines,
 )
-from tuiapp.verbs.output import (
-    UsageError,
+from tuiapp.verbs.facts import (
     checkpoint_facts,
     group_facts,
     list_facts,
     media_facts,
     media_words,
-    print_json,
     read_through,
     reported_facts,
-    tell,
-    width_of_stdout,
 )
+from tuiapp.verbs.output import UsageError, print_json, tell, width_of_stdout
 from tuiapp.verbs.sources import run_of, runs_dir
 from tuiapp.view.comparison import against
 from tuiapp.view.devices.large import efficiency_words
