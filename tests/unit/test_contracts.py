@@ -129,7 +129,7 @@ FOR_THE_USER = (
 
 
 """Write what somebody asked for, where they asked for it: with their umask."""
-NO_NAMES = ("devnull", "memfd", "open(answer,", "open(_opened(")
+NO_NAMES = ("devnull", "memfd", "open(stdout,", "open(_opened(")
 """Open descriptors, or what is no file."""
 
 
