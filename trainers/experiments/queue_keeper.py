@@ -135,11 +135,12 @@ class Keeper:
             # From another machine, which cannot end the process that starts it.
             if not waiting.on_slurm and not {"stop", "stop-now"}.isdisjoint(sidecars.take_commands(run.commands)):
                 end_run(self._runs_dir, run, "cancelled in the queue")
-        done = [
-            run_id
-            for run_id, started in self._starting.items()
-            if started.process.poll() is not None or _has_left(started)
-        ]
+        done = []
+        for run_id, started in self._starting.items():
+            run = started.start.entry.run
+            # A run that has started may still be noted in the queue: on a full disk.
+            if started.process.poll() is not None or not os.path.lexists(run.waits) or _has_started(run):
+                done.append(run_id)
         for run_id in done:
             started = self._starting.pop(run_id)
             code = started.process.returncode
@@ -326,12 +327,6 @@ def _changed_at(path: Path) -> int:
 def _held_by(start: Start) -> HeldDevices:
     waiting = start.entry.waiting
     return HeldDevices(start.entry.run.run_id, start.gpus, exclusive=waiting.exclusive, on_slurm=waiting.on_slurm)
-
-
-def _has_left(started: _Started) -> bool:
-    """Whether a run that has a process has left the queue, or is noted to be in it on a full disk alone."""
-    run = started.start.entry.run
-    return not os.path.lexists(run.waits) or _has_started(run)
 
 
 def _has_started(run: RunDir) -> bool:
