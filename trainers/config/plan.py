@@ -11,7 +11,7 @@ import msgspec
 from tuiapp.trainers.config.catalog import BACKENDS, MODELS
 from tuiapp.trainers.config.datasets import Dataset, find_dataset
 from tuiapp.trainers.config.division import devices_of, devices_of_nodes, examples_of_ranks
-from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.files import read_limited, replace_unsynced
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.memory import jax_memory_fraction, split_weights
 from tuiapp.trainers.config.mesh import Mesh, mesh_of
@@ -214,8 +214,8 @@ def make_plan(config: RunConfig, data: Dataset | None = None, *, streamed: bool 
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    """Writes `plan.json` atomically; raises OSError."""
-    write_atomically(path, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
+    """Writes `plan.json` atomically, as durable as run.toml, which it follows from; raises OSError."""
+    replace_unsynced(path, msgspec.json.format(msgspec.json.encode(plan)) + b"\n")
 
 
 def read_plan(path: Path) -> Plan:

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 import msgspec
 
 from tuiapp.trainers.config.bootstrap import module
-from tuiapp.trainers.config.files import read_limited, write_atomically
+from tuiapp.trainers.config.files import read_limited, replace_unsynced, write_atomically
 from tuiapp.trainers.config.options import shown
 from tuiapp.trainers.config.settings import MAX_FILE_BYTES as MAX_ORDER_BYTES
 from tuiapp.trainers.config.settings import Settings
@@ -126,9 +126,10 @@ def change_about(run: RunDir, change: Change) -> About:
     return about
 
 
-def write_about(run: RunDir, about: About) -> None:
+def write_about(run: RunDir, about: About, *, durable: bool = True) -> None:
     """Writes what a run is called, whatever it was called before; raises OSError."""
-    write_atomically(run.about, msgspec.json.format(msgspec.json.encode(about)) + b"\n")
+    write = write_atomically if durable else replace_unsynced
+    write(run.about, msgspec.json.format(msgspec.json.encode(about)) + b"\n")
 
 
 def split_tags(text: str) -> tuple[str, ...]:
@@ -177,7 +178,7 @@ def write_notification_config(run: RunDir, settings: Settings) -> None:
     if order == NotificationConfig():
         run.notice.unlink(missing_ok=True)
     else:
-        write_atomically(run.notice, msgspec.json.encode(order))
+        replace_unsynced(run.notice, msgspec.json.encode(order))
 
 
 def take_notification_config(run: RunDir) -> NotificationConfig | None:

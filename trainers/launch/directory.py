@@ -88,7 +88,8 @@ def _fill(run: RunDir, plan: Plan, about: About, environment: bytes) -> None:
     replace_unsynced(run.config, to_toml(config).encode())
     write_plan(run.plan, plan)
     if about != About():
-        write_about(run, about)
+        # The run's one sync is that of its place in the queue, or of its journal.
+        write_about(run, about, durable=False)
     replace_unsynced(run.environment, environment)
     keep_code(run, config)
     write_notification_config(run, read_settings()[0])
