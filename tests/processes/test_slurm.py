@@ -129,7 +129,7 @@ def test_a_queued_run_that_nothing_watches_stays_queued(
             without.setenv("PATH", "")
             assert _listed(runs_dir) == ["queued"]
         assert run.processes(WATCHER) == []
-        with pytest.raises(LaunchError, match="is running"):
+        with pytest.raises(LaunchError, match="it has not ended"):
             resume(run.run)
         # Any view has it watched again, once.
         with LivenessProbe(run.run) as pulse:

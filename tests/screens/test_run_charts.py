@@ -332,7 +332,8 @@ async def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
         await settled(pilot, ranks)
         assert (chart(ranks).options.metric, chart(ranks).drawn.form) == (RATE, "band")
     compared = CompareApp(make_runs(tmp_path, 2))
-    async with compared.run_test(size=LARGE):
+    async with compared.run_test(size=LARGE) as pilot:
+        await until(pilot, lambda: not compared.compare_screen.chart.options.log)
         options = compared.compare_screen.chart.options
         # An accuracy, which they are best by, has a linear axis.
         assert (options.axis, options.smoothing, options.log) == ("time", 0.8, False)

@@ -34,18 +34,16 @@ from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.config.user_code import PY
 from tuiapp.trainers.contract.events import Shard, Sharding
 from tuiapp.trainers.frameworks.mxnet import models as mxnet_models
+from tuiapp.trainers.frameworks.mxnet.augmentation import change, mix, smooth
 from tuiapp.trainers.frameworks.mxnet.state import (
     average_statistics,
     begin,
     build_optimizer,
-    change,
     clip,
-    mix,
     named_parameters,
     replica_checksums,
     restore,
     saved_optimizer,
-    smooth,
     snapshot,
     trained,
 )

@@ -24,7 +24,7 @@ from tuiapp.trainers.config.catalog import BACKENDS
 from tuiapp.trainers.config.plan import Plan, make_plan
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.jax.accumulate import take
-from tuiapp.trainers.frameworks.mxnet import state
+from tuiapp.trainers.frameworks.mxnet import augmentation as on_host
 from tuiapp.trainers.frameworks.torch.ranks import TrainingSet
 from tuiapp.trainers.sources import user_data
 from tuiapp.trainers.sources.augmentation import PAD, Order, draws, examples, with_draws
@@ -129,7 +129,7 @@ def test_images_are_those_made_pixel_by_pixel(augment: str, dtype: str, tmp_path
     # A byte times the reciprocal of 255, which is rounded, too.
     assert_close(x, as_floats, rounding(2))
     np.testing.assert_array_equal(y, labels[order[0]["example"]])
-    np.testing.assert_array_equal(state.change(images[examples(order[0])], draws(order[0])), wanted)
+    np.testing.assert_array_equal(on_host.change(images[examples(order[0])], draws(order[0])), wanted)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
@@ -148,7 +148,7 @@ def test_mixtures_are_the_weighted_sums(dtype: str, tmp_path: Path) -> None:
     by_name = {"examples": examples(order), **draws(order)}
     by_jax = jax.jit(take, static_argnums=4)(images, jnp.asarray(labels), by_name, 0, 3)
     rows = examples(order[0])
-    by_mxnet = state.mix(images[rows], state.smooth(labels[rows], 3, 0.0), weight)
+    by_mxnet = on_host.mix(images[rows], on_host.smooth(labels[rows], 3, 0.0), weight)
     for found in (by_torch, by_jax, by_mxnet):
         assert {np.asarray(part).dtype for part in found} == {np.dtype(np.float32)}
         for part, exact in zip(found, wanted, strict=True):

@@ -17,7 +17,7 @@ from tests.kit.variants import mostly_by_hand
 from tuiapp.trainers.backends import keras_jax
 from tuiapp.trainers.config.run_config import RunConfig
 from tuiapp.trainers.frameworks.jax import state as flax_state
-from tuiapp.trainers.frameworks.mxnet.state import smooth
+from tuiapp.trainers.frameworks.mxnet.augmentation import smooth
 from tuiapp.trainers.frameworks.torch.losses import cross_entropy
 
 pytestmark = pytest.mark.nightly

@@ -134,10 +134,14 @@ def connect(config: RunConfig, rank: int, device: torch.device, report: Reporter
     join(rank, config.devices, device, nccl_timeout(config))
     report.collectives = collectives
     if device.type == "cuda":
-        # NCCL connects some of its ways only with a first collective.
-        dist.all_reduce(torch.zeros(1, device=device))
-        torch.cuda.synchronize(device)
+        meet(device)
         report.phase("preparing")
+
+
+def meet(device: torch.device) -> None:
+    """Makes a first collective, with which NCCL connects some of its ways, and waits for it."""
+    dist.all_reduce(torch.zeros(1, device=device))
+    torch.cuda.synchronize(device)
 
 
 def join(rank: int, world_size: int, device: torch.device, nccl_timeout: timedelta) -> None:
