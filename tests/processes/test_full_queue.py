@@ -15,13 +15,15 @@ import pytest
 from tests.kit.disks import Disk, small_disk
 from tests.unit.experiments.conftest import Queue, script, wait_until
 from tuiapp.library.queue_words import describe_place
+from tuiapp.trainers.config.run_config import to_toml_values
 from tuiapp.trainers.contract.rundir import find_run_dirs
 from tuiapp.trainers.experiments import queue
 from tuiapp.trainers.experiments.queue import enqueue, start_keeper
-from tuiapp.trainers.experiments.study import StudyDir, StudyError
-from tuiapp.trainers.experiments.sweep import resume_grid
+from tuiapp.trainers.experiments.study import Search, Study, StudyDir, StudyError
+from tuiapp.trainers.experiments.sweep import begin_search, resume_grid
 from tuiapp.trainers.launch import directory
 from tuiapp.trainers.state.summary import summarise
+from tuiapp.view.study import heading, read_study_state
 
 pytestmark = pytest.mark.nightly
 
@@ -108,3 +110,43 @@ def test_a_sweep_that_is_killed(
     queue.enqueue(config, waiting.runs_dir, held=True)
     assert not [*waiting.runs_dir.glob(".new-*")]
     assert not any(name.startswith(".") for run in find_run_dirs(waiting.runs_dir) for name in os.listdir(run.path))
+
+
+TRIAL = """
+import sys, time, tuiapp
+for step in range(1, 21):
+    tuiapp.log({"badness": (float(sys.argv[1]) - 0.3) ** 2}, step=step)
+    time.sleep(0.01)
+"""
+
+
+def test_a_search_goes_on_when_there_is_room(disk: Disk, full: Queue, tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    base = script(tmp_path, TRIAL)
+    study = Study(
+        name="lr",
+        axes={"rate": "0.0..1.0"},
+        config=to_toml_values(base) | {"arguments": "{rate}", "values": "rate=0.5"},
+        search=Search(trials=6, parallel=2, sampler="random", pruner="none"),
+        metric="badness",
+    )
+    place = begin_search(study, full.runs_dir)
+    wait_until(lambda: any(run.journal.exists() and b"badness" in run.journal.read_bytes() for run in full.runs))
+    process = full.only("search")
+    # A page of it lies on the disk: what is said has room in that.
+    with place.log.open("a") as log:
+        log.write("here\n")
+    disk.fill(0)
+    wait_until(lambda: "the disk is full" in place.log.read_text())
+    assert heading(read_study_state(place)).endswith(f"waits: there is no space left in {full.runs_dir}")
+    assert full.only("search") == process, "it waits, and is not begun again and again"
+    disk.make_room()
+    wait_until(lambda: place.how_it_ended() is not None)
+    ended = place.how_it_ended()
+    assert ended is not None
+    assert (ended.reason, ended.failed) == ("6 trials are made", False)
+    runs = place.runs()
+    assert len(runs) == 6
+    assert {summarise(run).status for run in runs} == {"completed"}
+    wait_until(lambda: not full.processes("search"))
+    assert place.read().environment == {}, "it is kept no longer than needed"

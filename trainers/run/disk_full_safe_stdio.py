@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,3 +44,9 @@ def make_stdio_disk_full_safe() -> None:
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def say(text: str) -> None:
+    """Prints a line for a script's user on stderr, which stays the script's: dropped if it cannot be written."""
+    with suppress(OSError, ValueError):
+        print(f"tuiapp: {text}", file=sys.stderr)

@@ -30,9 +30,9 @@ from tuiapp.trainers.contract.metrics import shortest
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.rank.stop_gate import StopGate
 from tuiapp.trainers.run import wire
+from tuiapp.trainers.run.disk_full_safe_stdio import say
 from tuiapp.trainers.run.step_batch import Budget, pack_rows
 from tuiapp.trainers.script.media import MediaQueue, Taken
-from tuiapp.trainers.script.saying import say
 
 HOW = ("min", "max", "mean", "last", "first", "best", "copy", "none")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuiapp.trainers.config.files import printable, read_limited, write_atomically
 from tuiapp.trainers.contract.rundir import RunDir, find_run_dirs
-from tuiapp.trainers.script.saying import say
+from tuiapp.trainers.run.disk_full_safe_stdio import say
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,9 +25,9 @@ from tuiapp.trainers.contract.lock import take
 from tuiapp.trainers.contract.process_identity import identity, is_alive, start_time
 from tuiapp.trainers.contract.rundir import RUN_ID, RunDir
 from tuiapp.trainers.launch.processes import start_agent
+from tuiapp.trainers.run.disk_full_safe_stdio import say
 from tuiapp.trainers.run.wire import RUN_DIR
 from tuiapp.trainers.script.continuing import END_S
-from tuiapp.trainers.script.saying import say
 from tuiapp.trainers.state.status import known
 
 JOIN_TIMEOUT_S = 90.0

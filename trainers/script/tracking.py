@@ -37,9 +37,9 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tuiapp.trainers.contract.metrics import MAX_STEP
+from tuiapp.trainers.run.disk_full_safe_stdio import say
 from tuiapp.trainers.script.continuing import ResumeError, Wanted, read_wanted
 from tuiapp.trainers.script.exit_hooks import current_process, hook_exit
-from tuiapp.trainers.script.saying import say
 from tuiapp.trainers.script.values import MAX_ITEMS, Config, ReportedDict, facts, plain
 
 if TYPE_CHECKING:

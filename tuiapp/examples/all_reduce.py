@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable
 from time import monotonic
 
-import psutil
-
 import tuiapp
+from tuiapp.trainers.state.text import format_bytes
 
 SIZES = tuple(1024 * 4**power for power in range(11))
 REPEAT_S, MOST_CALLS = 0.5, 1000
@@ -30,6 +29,11 @@ def main(framework: str, devices: int, seconds: float) -> None:
     if left_out:
         run.summary["left out"] = left_out
     tuiapp.finish()
+    if framework == "torch":
+        from torch import distributed
+
+        # Without it some processes abort as they exit.
+        distributed.destroy_process_group()
 
 
 def run_sizes(
@@ -49,17 +53,22 @@ def run_sizes(
         # Four times as long as the size before: once to warm up, once to find out how often, and then repeated.
         expected = 8 * once + max(REPEAT_S, 4 * once)
         if size > most_bytes:
-            return f"{size >> 10:,} KiB and more do not fit into the memory that is free"
+            return f"{format_bytes(size)} and more do not fit into the memory that is free"
         if spent + expected > seconds:
-            return f"{size >> 10:,} KiB and more would take longer than the {seconds:g} s that all may take"
+            return f"{format_bytes(size)} and more would take longer than the {seconds:g} s that all may take"
         if should_stop():
-            return f"{size >> 10:,} KiB and more were not measured: the run was stopped"
+            return f"{format_bytes(size)} and more were not measured: the run was stopped"
         first, once = time_of(size, 1), time_of(size, 1)
         calls = max(1, min(MOST_CALLS, int(REPEAT_S / once) if once else MOST_CALLS))
         took = time_of(size, calls)
         spent += first + once + took
         log({"bytes": size, "seconds": took / calls}, step)
     return ""
+
+
+def free_on_host() -> int:
+    """Returns the bytes of the host's memory that nothing uses, caches included."""
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def with_torch(_: int) -> tuple[str, int, Callable[[int, int], float]]:
@@ -72,7 +81,7 @@ def with_torch(_: int) -> tuple[str, int, Callable[[int, int], float]]:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    free = torch.cuda.mem_get_info()[0] if cuda else psutil.virtual_memory().available // dist.get_world_size()
+    free = torch.cuda.mem_get_info()[0] if cuda else free_on_host() // dist.get_world_size()
     least = torch.tensor(free, device=device)
     dist.all_reduce(least, dist.ReduceOp.MIN)
 
@@ -107,7 +116,7 @@ def with_jax(devices: int) -> tuple[str, int, Callable[[int, int], float]]:
         jax.shard_map(lambda part: jax.lax.psum(part, "batch"), mesh=mesh, in_specs=P("batch"), out_specs=P("batch"),
                       check_vma=False)
     )  # fmt: skip
-    free = psutil.virtual_memory().available // mesh.size
+    free = free_on_host() // mesh.size
     if all(stats := [device.memory_stats() for device in jax.local_devices()]):
         free = min(of_one["bytes_limit"] - of_one["bytes_in_use"] for of_one in stats)
 

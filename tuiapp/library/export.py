@@ -95,14 +95,14 @@ def put_in_place(path: Path, *, force: bool) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
         yield temporary
-        if not force and os.path.exists(target):
-            raise ExportError(exists(path))
         if os.path.isdir(temporary):
-            _rename_directory(temporary, target)
+            _rename_directory(temporary, target, force=force)
         else:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, target)
+            _rename_file(temporary, target, force=force)
+    except FileExistsError:
+        raise ExportError(exists(path)) from None
     except OSError as error:
         raise ExportError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
@@ -111,13 +111,31 @@ def put_in_place(path: Path, *, force: bool) -> Iterator[Path]:
             temporary.unlink()
 
 
-def _rename_directory(temporary: Path, target: Path) -> None:
-    # A rename puts no directory in the place of one that has files.
+def _rename_directory(temporary: Path, target: Path, *, force: bool) -> None:
     earlier = temporary.with_name(f"{temporary.name}.earlier")
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(target, earlier)
+    if force:
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(target, earlier)
+    elif os.path.exists(target):
+        raise FileExistsError(target)
     os.rename(temporary, target)
     shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _rename_file(temporary: Path, target: Path, *, force: bool) -> None:
+    if not force:
+        try:
+            # Unlike a rename, a link does not overwrite a file created meanwhile.
+            os.link(temporary, target)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without links.
+            if os.path.exists(target):
+                raise FileExistsError(target) from None
+        else:
+            return
+    os.replace(temporary, target)
 
 
 def with_facts(info: RunInfo) -> RunInfo:

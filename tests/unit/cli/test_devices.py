@@ -162,8 +162,8 @@ def test_an_interval_that_cannot_be_is_refused(interval: str, tuiapp: Command) -
     [
         (1 << 40, 60, False, len(SIZES), ""),
         (1 << 40, 4, False, None, "would take longer than the 4 s that all may take"),
-        (5 << 10, 60, False, 2, "16 KiB and more do not fit into the memory that is free"),
-        (1 << 40, 60, True, 0, "1 KiB and more were not measured: the run was stopped"),
+        (5 << 10, 60, False, 2, "16.0 KiB and more do not fit into the memory that is free"),
+        (1 << 40, 60, True, 0, "1.00 KiB and more were not measured: the run was stopped"),
     ],
 )
 def test_sizes_grow_as_far_as_memory_and_time_allow(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,3 +112,26 @@ def test_a_line_for_each_metric(tuiapp: Any, tmp_path: Path, runs: Sequence[RunD
     assert line.split()[0] == "loss"
     done = tuiapp("metrics", FIRST, "los", "--runs-dir", str(tmp_path / "runs"))
     assert (done.code, "Did you mean 'loss'?" in done.err) == (2, True)
+
+
+def test_text_that_utf8_cannot_hold_is_answered(tmp_path: Path) -> None:
+    show = {"name": "show_run", "arguments": {"run": "\ud800 \\ud800 😀"}}
+    asked = [
+        (
+            "initialize",
+            {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
+        ),
+        ("tools/call", show),
+        ("\udfff", {}),
+    ]
+    lines = [{"jsonrpc": "2.0", "id": n, "method": method, "params": given} for n, (method, given) in enumerate(asked)]
+    command = [sys.executable, "-P", "-m", "tuiapp", "mcp", "--runs-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        assert server.stdin
+        assert server.stdout
+        for line in lines:
+            server.stdin.write(json.dumps(line).encode() + b"\n")
+            server.stdin.flush()
+            assert json.loads(server.stdout.readline())["id"] == line["id"]
+        server.stdin.close()
+        assert server.wait(30) == 0

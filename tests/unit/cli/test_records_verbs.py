@@ -372,3 +372,22 @@ def test_filters(tuiapp: Command, runs: list[RunDir]) -> None:
     assert found("tag:sweep") == found("tag:SWEEP") == [FIRST]
     assert found("tag:sweep", "wider") == found("tag:nothing") == []
     assert found("tag!=sweep") == [SECOND, THIRD]
+
+
+def test_no_fifo_is_waited_for(tuiapp: Command, runs_dir: Path) -> None:
+    run = record(runs_dir, COMPLETED, [])
+    run.journal.unlink()
+    os.mkfifo(run.journal)
+    assert tuiapp("export", "latest").code == 2
+    assert "unreadable" in tuiapp("runs").out
+
+
+def test_an_export_may_be_read_by_its_owner_only_as_the_umask_says(
+    tuiapp: Command, recorded: Path, tmp_path: Path
+) -> None:
+    mask = os.umask(0o077)
+    try:
+        tuiapp("export", COMPLETED, "-o", tmp_path / "x.csv")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "x.csv").stat().st_mode) == 0o600

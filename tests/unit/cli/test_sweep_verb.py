@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.kit import histories
-from tests.kit.command_line import Command
+from tests.kit.command_line import Command, as_process
 from tuiapp.trainers.config.machine import Machine
 from tuiapp.trainers.config.script import command as run_command
 from tuiapp.trainers.config.script import variables
@@ -279,3 +280,20 @@ def test_what_is_no_study_is_not_deleted(tuiapp: Command, runs_dir: Path, monkey
     damaged.file.write_text("{")
     assert tuiapp("study", "rm", "damaged", "--yes").code == 0
     assert [path.name for path in (runs_dir / "studies").iterdir()] == ["mlp-1"]
+
+
+def test_two_that_resume_a_grid_queue_each_combination_once(tuiapp: Command, runs_dir: Path) -> None:
+    tuiapp("sweep", "mlp", *GRID, "--hold")
+    tuiapp("study", "stop", "mlp-1")
+    with ThreadPoolExecutor() as pool:
+        done = list(pool.map(lambda _: as_process("study", "resume", "mlp-1", "--hold", "--json"), range(2)))
+    assert sorted(len(json.loads(one.out)["runs"]) for one in done) == [0, 6]
+    assert len(find_waiting(runs_dir)) == 6
+
+
+def test_what_begins_no_study_leaves_none(tuiapp: Command, runs_dir: Path) -> None:
+    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine", "--tag", "a" * 40).code == 2
+    assert not StudyDir(runs_dir, "mine").path.exists()
+    assert tuiapp("sweep", "mlp", *GRID, "--hold", "--name", "mine").code == 0
+    done = tuiapp("study", "stop", "mime")
+    assert (done.code, done.err) == (2, "tuiapp: There is no study 'mime'. Did you mean 'mine'?\n")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.kit import histories as h
 from tests.kit.recorded import record
+from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.events import Facts
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import (
@@ -119,3 +120,11 @@ def test_the_users_name_comes_before_the_scripts(tmp_path: Path) -> None:
 
 def test_tags_of_a_text() -> None:
     assert split_tags(" sweep, lr,,lr x ") == ("sweep", "lr", "x")
+
+
+def test_what_cannot_be_removed_is_not_obeyed(tmp_path: Path) -> None:
+    commands = tmp_path / "commands"
+    (commands / "1-aaaa.stop").mkdir(parents=True)
+    sidecars.send_command(commands, "stop-now")
+    assert sidecars.take_commands(commands) == ["stop-now"]
+    assert sidecars.take_commands(commands) == []

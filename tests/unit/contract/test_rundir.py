@@ -286,3 +286,9 @@ def test_a_disk_that_does_not_confirm_is_not_forgotten(tmp_path: Path, monkeypat
     assert "did not confirm the journal's last second (Input/output error)" in alert.text
     assert watch.check() == []
     writer.close()
+
+
+def test_a_lock_that_is_none(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    run.lock.mkdir()
+    assert not run.is_live()

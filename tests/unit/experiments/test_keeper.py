@@ -19,7 +19,7 @@ from tuiapp.trainers.contract import sidecars
 from tuiapp.trainers.contract.rundir import RunDir
 from tuiapp.trainers.contract.sidecars import read_waiting
 from tuiapp.trainers.experiments import queue
-from tuiapp.trainers.experiments.queue import QueueFiles, cancel, change, enqueue, move, start_keeper
+from tuiapp.trainers.experiments.queue import QueueError, QueueFiles, cancel, change, enqueue, move, start_keeper
 from tuiapp.trainers.state.summary import summarise
 
 BRIEF = "import os; open(os.environ['NOTES'], 'a').write(os.environ['TUIAPP_RUN_DIR'].rpartition('/')[2] + chr(10))\n"
@@ -233,3 +233,20 @@ def test_a_run_whose_start_hangs_can_be_cancelled(
     # Its keeper does not take it for one that was killed, which it would try again.
     wait_until(waiting.is_over)
     assert not waiting.started()
+
+
+@pytest.mark.nightly
+def test_a_keeper_that_is_stopped_is_named(waiting: Queue, tmp_path: Path, notes: Path) -> None:
+    for _ in range(2):
+        enqueue(script(tmp_path, UNTIL), waiting.runs_dir)
+    wait_until(lambda: notes.read_text())
+    keeper = waiting.only("queue_keeper")
+    keeper.suspend()
+    try:
+        with pytest.raises(QueueError, match=f"kill -CONT {keeper.pid}"):
+            enqueue(script(tmp_path, BRIEF), waiting.runs_dir)
+    finally:
+        keeper.resume()
+    notes.with_name("notes.go").touch()
+    wait_until(waiting.is_over)
+    assert len(notes.read_text().split()) == 3

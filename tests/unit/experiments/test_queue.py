@@ -33,6 +33,7 @@ from tuiapp.trainers.experiments.queue import (
     move,
     outlook,
 )
+from tuiapp.trainers.launch import LaunchError
 from tuiapp.trainers.state.summary import summarise
 
 CONFIG = RunConfig(model="mlp", platform="cpu", devices=2)
@@ -230,3 +231,28 @@ def test_who_has_the_queues_lock_and_starts_nothing_is_named(waiting: Queue, mac
         assert "another program has locked" in info.reason
     finally:
         os.close(lock)
+
+
+def test_too_large_an_environment_is_refused_and_nothing_is_queued(
+    waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuiapp.trainers.contract.sidecars.MAX_WAITING_BYTES", 4096)
+    monkeypatch.setenv("LARGE", "x" * 5000)
+    with pytest.raises(LaunchError, match="an environment of"):
+        add_held(waiting, machine)
+    assert waiting.waiting == [] == waiting.runs
+
+
+def test_a_clock_set_back_changes_nothing(waiting: Queue, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = add_held(waiting, machine)
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    (second,) = add_held(waiting, machine)
+    assert waiting.waiting == [first.run_id, second.run_id]
+
+
+def test_the_files_of_the_queue_are_no_runs(waiting: Queue, machine: Machine, tmp_path: Path) -> None:
+    from tuiapp.library.find import list_runs
+
+    runs = add_held(waiting, machine, 2)
+    assert {run.run_id for run in list_runs(waiting.runs_dir)} == {run.run_id for run in runs}
